@@ -4,38 +4,38 @@
 
 Source: Press, Smith and Lewis 2021, "Train Short, Test Long: Attention with Linear Biases Enables Input Length
 Extrapolation" (arXiv:2108.12409), section 3; the list of slopes: ofirpress/attention_with_linear_biases,
-fairseq/models/transformer.py, get_slopes. Li (2025), section 5.3 and eq. (9), uses one slope alpha = 0.1 / N_train for
-its one head.
+fairseq/models/transformer.py, get_slopes. Li (2025), section 5.3 and eq. (9), uses a single head, with the slope alpha
+= 0.1 / N_train, where N_train is the training length.
 
 **Slot**: `bias` (H, 2N-1); the pair (i, j) uses element j - i + N - 1 of its head's row. If positions are given, the
-distance is not a function of j - i; then `scores` (H, N, N), with a value for every pair, is filled instead.
-**Learns**: nothing by default. The option `learned` trains `slope` (H,); the form `nonsymmetric`, which needs this
-option, also trains `slope_future` (H,), used for j > i.
+distance is not a function of j - i; the slot is then `scores` (H, N, N), with a value for every pair. **Learns**:
+nothing by default. The option `learned` trains `slope` (H,); the form `nonsymmetric`, which needs this option, also
+trains `slope_future` (H,), used for j > i.
 
 **Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, let n be the largest power of two below
 H: the slopes of n heads come first, followed by the first, third, fifth, ... slope of 2n heads, until there are H.
 
 **Forms.** `symmetric` is the formula above. In a causal model it equals the paper's formula, -slope (i - j), because
-keys with j > i are masked. For models without a mask the first author names two more forms (issue 5 of the code's
+keys with j > i are masked. For models without a mask, the first author describes two more forms (issue 5 of the code's
 repository):
 
 - `one_sided` ("nonsymmetric with mask") shows the past to the first half of the heads and the future to the other half,
   each half with the slopes of H/2 heads. Hidden keys get a slope of 2^30, so their scores are at least 10^9 lower.
 - `nonsymmetric` ("with no mask") learns two slopes for each head, one for each side. The author initialises the slopes
-  as the sigmoid of N(-2, 1); here both start with the values of the list.
+  as the sigmoid of N(-2, 1); here both start with the slopes stated above.
 
 **Options**
-- `slope`: one slope for all heads instead of the list.
+- `slope`: one slope for all heads, instead of the slopes stated above.
 - `alpha0`: one slope alpha0 / N_train for all heads, Li's form. It cannot be combined with `slope`.
-- `factor`: multiplies the slopes, whichever option sets them. BiPE (He et al. 2024, arXiv:2401.16421) uses 96; there a
-  position is the index of a segment. Pass the indices of segments as positions, or train a causal model with
-  `--positions segments:SEP`.
+- `factor`: multiplies the slopes, whichever option sets them. BiPE (He et al. 2024, arXiv:2401.16421) uses 96 and takes
+  the index of a token's segment as its position. For BiPE, pass the indices of segments as positions, or train a causal
+  model with `--positions segments:SEP`.
 - `learned`: train the slopes; the values set by the other options are only the initial ones.
 - `form`: `symmetric`, `one_sided` or `nonsymmetric`.
 - `schedule`: the factor on the slopes at a length N beyond N_train. `constant`: 1. `linear`: N_train / N, so that the
   penalties of the training length are stretched over the new length (Al-Khateeb et al. 2023, "Position Interpolation
-  Improves ALiBi Extrapolation", arXiv:2310.13017). `log`: ln(1 + N_train) / ln(1 + N), a construction of this library
-  that lies between these two: Li (2025), section 8, asks for slopes that adapt to the length but gives no formula.
+  Improves ALiBi Extrapolation", arXiv:2310.13017). `log`: ln(1 + N_train) / ln(1 + N), a construction of this library,
+  which lies between these two. Li (2025), section 8, asks for slopes that adapt to the length but gives no formula.
 
 The paper's released code adds slope_h * j instead of -slope_h |j - i|. In a causal model this gives the same weights
 after the softmax; in a bidirectional model it is wrong. The bias is not multiplied by 1/sqrt(D).
@@ -45,8 +45,8 @@ slowly, and changes the penalty at every distance.
 
 **Traps.** The symmetric bias is even in j - i: without a causal mask, reversing the input reverses the output, so the
 model cannot tell left from right. With a causal mask but no start token, a sequence of equal tokens still has equal
-outputs at all positions. Li's slope, 0.1/50 = 0.002 for a training length of 50, is almost no bias. A learned slope may
-become negative; it then favours distant keys.
+outputs at all positions. Li's slope is 0.1/50 = 0.002 for a training length of 50, which is almost no bias. A learned
+slope may become negative; it then favours distant keys.
 """
 
 import math
@@ -271,7 +271,7 @@ ENCODING = Encoding(
     use="current",
     slots=("bias", "scores"),
     options={
-        "slope": Option(None, "one slope for all heads, instead of the list", float, minimum=0.0, optional=True),
+        "slope": Option(None, "the same slope for all heads", float, minimum=0.0, optional=True),
         "alpha0": Option(None, "one slope alpha0 / train_length for all heads", float, minimum=0.0, optional=True),
         "factor": Option(1.0, "multiplies the slopes", float, minimum=0.0, samples=(96.0,)),
         "learned": Option(False, "whether the slopes are learned", bool),

@@ -1,39 +1,44 @@
-"""BEiT's bias: Swin's table for the cells of an image, and three entries for a class token.
+"""BEiT's bias: Swin's table for the cells of an image, and three more entries for a class token.
 
     S_ab = s q_a . k_b + table[(y_a - y_b + h - 1) (2w - 1) + x_a - x_b + w - 1]     two cells
                          table[n - 3]  class to cell,   table[n - 2]  cell to class,   table[n - 1]  class to class
 
-Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254), released
-code; index and initial values: microsoft/unilm, beit/modeling_finetune.py, RelativePositionBias; resizing:
+The table has n rows and is made for a grid of h rows and w columns. Cell a is in row y_a and column x_a.
+
+Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254), released code;
+index and initial values: microsoft/unilm, beit/modeling_finetune.py, RelativePositionBias; resizing:
 beit/run_class_finetuning.py.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**, separately in every layer: `table` ((2h-1)(2w-1), H), with
-three more rows for a class token, initially zeros. The authors' fine-tuning also has a table for each layer; their
-pre-training has one for all layers.
+three more rows if `class_token` is set. All rows are initially zeros. The authors also use separate tables in
+fine-tuning; in pre-training, all layers share one table.
 
 **Options**
 - `class_token`: whether the first token is a class token, which has no cell. The grid then has N - 1 cells.
-- `grid`: rows and columns of this sequence's cells, in raster order. Default: the two factors of the number of cells
-  that are closest to each other.
-- `window`: rows and columns of the grid that the table is made for. Default: the grid of the training length.
+- `grid`: the numbers of rows and columns of the grid, whose cells are in raster order. Default: the two factors of the
+  number of cells that are closest to each other.
+- `window`: h and w, the numbers of rows and columns of the grid that the table is made for. Default: the grid of the
+  training length.
 - `beyond`: how a grid other than the window is handled. `error`: a smaller grid uses the middle of the table, and a
   larger grid raises an error. `resize`: the table is resampled by the authors' method (see below); the rows of the
   class token are kept.
 
-Given positions are integers of shape (N, 2) or (B, N, 2), row and column. The class token's position is ignored.
+Positions, if given, are integers of shape (N, 2) or (B, N, 2): the row and the column of each token. The class token's
+position is ignored.
 
-**Past the training length**: undefined, or resized by `beyond`. What matters is whether each side of the grid fits in
-the window, not the number of tokens.
+**Past the training length**: undefined, or resized by `beyond`. The number of tokens does not matter, only whether each
+side of the grid fits in the window.
 
-**Resizing** moves the learned offsets 1, 2, 3, ... to 1, 1 + q, 1 + q + q^2, ..., with q chosen so that the last one
-reaches the end of the new grid. A cubic spline through the moved values is evaluated at whole offsets: near offsets
-keep their values, and far offsets are spread out. As in the released code, q is found by bisection in 1.01 .. 1.5, to
-1e-6, and beyond the outermost point the spline keeps the value of that point. If the new grid is smaller, or many times
-larger, no q in this range places the last offset at the end of the grid. `fastpe.resize` returns the resampled table
-for further training.
+**Resizing** moves the learned offsets 1, 2, 3, ... to 1, 1 + q, 1 + q + q^2, ..., where q is chosen so that the last
+offset reaches the end of the new grid. A cubic spline through the moved values is evaluated at whole offsets: near
+offsets keep their values, and far offsets are spread out. As in the released code, q is found by bisection in 1.01 ..
+1.5, to 1e-6. Beyond its outermost point, the spline keeps the value of that point. If the new grid is smaller, or many
+times larger, no q in this range places the last offset at the end of the grid. `fastpe.resize` returns the resampled
+table for further training.
 
 **Traps.** The entry for the class token with itself is the last one. Code that fills the class token's row and column
-of the index must set this entry after both. The table starts as zeros, so it adds no bias until it has been trained.
+of the index must set this entry after the row and the column. The table starts as zeros, so it adds no bias until it
+has been trained.
 """
 
 from functools import lru_cache

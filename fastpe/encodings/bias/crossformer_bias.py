@@ -1,37 +1,38 @@
 """CrossFormer's dynamic position bias: a small network with normalisation maps the offset of two cells to a bias.
 
     z_0 = (dy, dx) w_in + b_in,   z_l = f_l(z_(l-1)) w_(l-1) + b_(l-1), l = 1, 2,   u = f_3(z_2) w_out + b_out
-    f_l(z) = max(norm_weight_l (z - mean z) / sqrt(var z + 1e-5) + norm_bias_l, 0),   query minus key in dy and dx
+    f_l(z) = max(norm_weight_l (z - mean z) / sqrt(var z + 1e-5) + norm_bias_l, 0),   (dy, dx): query minus key
     S_ab = s q_a . k_b + u_h(y_a - y_b, x_a - x_b)
 
 Source: Wang et al. 2021, "CrossFormer: A Versatile Vision Transformer Hinging on Cross-scale Attention"
 (arXiv:2108.00154), section 3.2; number of layers, width and initial values: cheerss/CrossFormer, models/crossformer.py,
-DynamicPosBias. The attention layers of this code use it without residual connections, and so does fastpe.
+DynamicPosBias. As in the attention layers of this code, the network has no residual connections.
 
-**Slots**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
-w; `scores` (H, N, N) if positions are given. **Learns**, separately in every layer: `w_in` (2, K), `b_in` (K,), `w`
-(2, K, K), `b` (2, K), `w_out` (K, H), `b_out` (H,), and `norm_weight` and `norm_bias` (3, K) of the normalisations.
+**Slots**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets in a grid of h
+rows and w columns; `scores` (H, N, N) if positions are given. **Learns**, separately in every layer: `w_in` (2, K),
+`b_in` (K,), `w` (2, K, K), `b` (2, K), `w_out` (K, H), `b_out` (H,), and `norm_weight` and `norm_bias` (3, K) of the
+normalisations.
 
 **Initial values.** N(0, 0.02^2) for the maps, zeros for `b_in`, `b`, `b_out` and `norm_bias`, ones for `norm_weight`.
 
 **Options**
 - `hidden`: K. Default: a sixteenth of the model's width, as in the authors' code, but at least 4, the width in their
   narrowest layer.
-- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
-  each other.
+- `grid`: the numbers of rows and columns of the grid. Its tokens are in raster order. Default: the two factors of N
+  that are closest to each other.
 
-Given positions have shape (N, 2) or (B, N, 2), row and column, and may be real.
+Positions, if given, have shape (N, 2) or (B, N, 2): the row and the column of each token. They may be real numbers.
 
 **Past the training length**: defined for any grid, which is the purpose of this encoding. Because of the last
-normalisation, the weights bound the bias at any offset.
+normalisation, the bias cannot exceed a bound that depends on the weights but not on the offset.
 
 **Accuracy.** A normalisation divides its input by the standard deviation, but never by less than 0.003, so it may
 multiply rounding errors of large offsets by up to 300.
 
-**Traps.** The first normalisation removes the length of an offset; only b_in makes near and far offsets differ. b_in
-starts as zeros, so at first all offsets in one direction share a bias. A single unit is normalised to zero, so with
-K = 1 the bias is constant; with K = 2 little more than a sign is left. `dynamic_bias` is the variant of x-transformers
-for sequences.
+**Traps.** The first normalisation removes the length of an offset; only b_in makes near and far offsets in the same
+direction differ. b_in starts as zeros, so at first all offsets in one direction share a bias. With K = 1, a
+normalisation always gives zero, so the bias is constant; with K = 2, it leaves little more than a sign. `dynamic_bias`
+is the variant of x-transformers for sequences.
 """
 
 from typing import Any

@@ -6,19 +6,20 @@ Source: Wu, Wu and Huang 2021, "DA-Transformer: Distance-aware Transformer" (arX
 Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), eqs. (16) and
 (17). No official code is known.
 
-**Slots**: `gain` (H, 2N-1), and `rectify`, which is True. **Learns**, separately in every layer: `w` and `v` (H,). The
-authors' initial values are not known; here w starts as N(0, 0.1^2) and v as 1.
+**Slots**: `gain` (H, 2N-1), which holds f, and `rectify`, which is True. **Learns**, separately in every layer: `w` and
+`v` (H,). The authors' initial values are not known; here w starts as N(0, 0.1^2) and v as 1.
 
 **Options**: none.
 
-**The factor.** f(0) = 1. As the distance grows, f falls to 0 if w < 0, and rises to 1 + e^v if w > 0; if w = 0, it
-is 1 everywhere. The larger v is, the farther the rise or fall continues before the curve levels off.
+**The factor.** f(0) = 1. As the distance grows, f falls to 0 if w < 0, and rises to 1 + e^v if w > 0; if w = 0, it is 1
+everywhere. A larger v makes the rise (w > 0) continue to larger distances, and the fall (w < 0) begin at smaller
+distances.
 
 **Past the training length**: defined; at such distances the factor is close to its limit.
 
 **Accuracy.** Numerator and denominator are divided by their largest power of e, so that only f itself can overflow. The
-error is at most 6 + 3 |v| units of 2^-52 times the largest factor. A v that makes a factor too large for the dtype
-raises an error.
+error is at most (6 + 3 |v|) 2^-52 times the largest factor. A v that makes a factor too large for the dtype raises an
+error.
 
 **Traps.** A negative product becomes a score of 0, not a weight of 0: the softmax still gives that key some weight. The
 distance has no direction: without a causal mask the model cannot tell left from right. Positions cannot be given.

@@ -4,7 +4,7 @@
     x = m = i - j,      or with `logarithm`      x = sign(m) ln(|m| + 1)
 
 Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the idea is from CrossFormer (Wang et al.
-2021, arXiv:2108.00154), section 3.2, whose network for grids is `crossformer_bias`.
+2021, arXiv:2108.00154), section 3.2. CrossFormer's own network, for grids, is `crossformer_bias`.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**, shared by all layers: `w_in`, `b_in`
 (K,), `w` (L-1, K, K), `b` (L-1, K) (absent if L = 1), `w_out` (K, H), `b_out` (H,). Each is initially uniform in
@@ -15,7 +15,7 @@ Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the i
 - `depth`: L, the number of hidden layers. Default: 2.
 - `logarithm`: the network's input is the signed logarithm of the look-back (see above) instead of the look-back.
 
-Given positions may be real.
+Positions, if given, may be real numbers.
 
 **Past the training length**: defined. The output of SiLU units grows in proportion to their input, so without
 `logarithm` the bias of far keys keeps rising, or falling, in proportion to the distance.

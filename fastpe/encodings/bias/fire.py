@@ -7,29 +7,30 @@ Source: Li, You, Guruganesh et al. 2023, "Functional Interpolation for Relative 
 Transformers" (arXiv:2310.04418), section 3. The authors' code is not public. Initial values, eps and the use of |c x|
 and |c max(L, i)| are taken from a port: mcleish7/arithmetic, cramming/architectures/embeddings.py, FIRE.
 
-**Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor depends on the query, so the bias is not a function of j - i.
-**Learns**: `c` (1,), `multiplier` (1,), and the network's `w1` (K,), `b1` (K,), `w2` (K, H), `b2` (H,), shared by all
-layers; the network's weights are initially uniform in +-1/sqrt(fan in).
+**Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor of t depends on the query, so the bias is not a function of
+j - i. **Learns**: `c` (1,), `multiplier` (1,), and the network's `w1` (K,), `b1` (K,), `w2` (K, H), `b2` (H,), shared
+by all layers; the network's weights are initially uniform in +-1/sqrt(fan in).
 
 **Options**
 - `hidden`: K, the width of the network.
 - `initial_c`: the initial value of c.
-- `threshold`: L is the threshold times the multiplier, which starts at 1. Positions below L share one divisor.
+- `threshold`: L is the threshold times the multiplier, which starts at 1. Queries at positions below L share one
+  divisor.
 - `eps`: added to the divisor.
-- `symmetric`: x = |i - j|, for models without a causal mask, as the port's absolute values imply. The paper has causal
-  models only, so without this option the model must be causal.
+- `symmetric`: use x = |i - j|, for models without a causal mask. The port's absolute values imply this; the paper has
+  causal models only. Without this option, the model must be causal.
 
-Without `symmetric`, keys after the query have x = 0; the causal mask hides them.
+Without `symmetric`, x is 0 for keys after the query, which the causal mask hides.
 
 **Past the training length**: defined. The encoding is designed to interpolate: in a causal model t stays in [0, 1].
 
 **Traps.** With `symmetric`, t exceeds 1 for keys that are farther from the query than max(L, i), which happens to early
-queries of sequences longer than L. The bias is even in j - i only if both positions are below L. `start` and given
-positions change i, and thus the divisor. The paper divides by i, some texts by i + 1.
+queries of sequences longer than L. The bias is even in j - i only if both positions are below L. The arguments `start`
+and `positions` change i, and thus the divisor. The paper divides by i, some texts by i + 1.
 
 **Accuracy.** t is exact to a few units in the last place. The network is a piecewise linear function of t. For each
-interval between two kinks, the sum over hidden units is computed once: slope and level of a line. Digits that cancel in
-this sum are lost, as in any order of summation.
+interval between two of its kinks, the sum over hidden units is computed once, as the slope and the level of a line.
+Digits that cancel in this sum are lost, as they are in any order of summation.
 """
 
 from collections.abc import Iterator

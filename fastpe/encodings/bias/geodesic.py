@@ -2,22 +2,23 @@
 
     S_ij = s q_i . k_j - slope_h angle_ij,      angle_ij in [0, pi] radians between the points i and j
 
-Source: own construction, after Press, Smith and Lewis 2021, "Train Short, Test Long" (arXiv:2108.12409), section 3,
-with the distance of two points in place of the distance of two tokens.
+Source: own construction, after Press, Smith and Lewis 2021, "Train Short, Test Long" (arXiv:2108.12409), section 3. The
+distance between two points replaces the distance between two tokens.
 
 **Slot**: `scores` (H, N, N), a value for every pair: O(N^2) memory. **Learns**: nothing by default; with `learned`,
 `slope` (H,).
 
-**Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. If no positions are given, the points follow a spiral from pole to pole, see `cartesian3d`.
+**Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90.
+The argument `start` is added to both. If no positions are given, the points follow a spiral from pole to pole,
+described under `cartesian3d`.
 
 **Options**
 - `slope`: one slope for all heads, per radian. Default: the slopes of `alibi` times `scale`.
 - `scale`: multiplies the slopes of `alibi`. The steepest slope is 1/2 per radian for eight heads.
 - `learned`: train the slopes; the values set by the other options are only the initial ones.
 
-**Past the training length**: defined for every point. The default spiral turns back at the pole past the training
-length; its points within the training length do not move.
+**Past the training length**: defined for every point. If no positions are given, the spiral turns back at the pole past
+the training length. Its points within the training length are the same for every length of the sequence.
 
 **Traps.** The angle is symmetric: without a second encoding the model can tell neither east from west nor a set of
 points from its mirror image. The arc cosine of a product of unit vectors loses half of the digits of small angles; here

@@ -3,7 +3,7 @@
     S_uv = s q_u . k_v + bias[min(d(u, v), 510) + 1, h]
     PE[v] = zin[min(degree v, 510) + 1] + zout[min(degree v, 510) + 1]
 
-d is the number of edges of a shortest path; nodes that no path joins have d = 510.
+d is the number of edges of a shortest path, or 510 if no path joins the nodes.
 
 Source: Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?" (arXiv:2106.05234), section
 3.1, eqs. (5) and (6); microsoft/Graphormer, graphormer/modules/graphormer_layers.py, GraphNodeFeature and
@@ -16,23 +16,23 @@ edges is left out, because edges have no features here.
 **Options**
 - `edges`: the undirected graph, as the two nodes of each edge in turn: u1, v1, u2, v2, ..., with nodes 0 .. N-1; for
   example `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
-- `spatial_max`: pairs with d at least this large do not attend to each other: their entry of `values` is -1e30, which
-  leaves no weight (the authors use -inf). The default, as in the authors' code, cuts off nothing; a value of at most
-  510 also separates nodes that no path joins.
+- `spatial_max`: pairs with d at least this large do not attend to each other: their entry of `values` is -1e30, so that
+  their attention weight is 0 (the authors use -inf). The default, as in the authors' code, hides no pair. A value of at
+  most 510 also hides pairs that no path joins.
 - `centrality`: whether the vectors of the degrees are added to the embeddings.
-- `virtual_node`: token 0 stands for the whole graph, and nodes 0 .. N-2 are the tokens after it. The row and column of
-  scores of token 0 get `virtual` instead of a distance's bias, and its row of the table is zero.
+- `virtual_node`: token 0 stands for the whole graph, and nodes 0 .. N-2 are the tokens after it. In the scores, the row
+  and the column of token 0 get `virtual` instead of the bias of a distance. Token 0's row of `table` is zero.
 
-In undirected graphs the in-degree equals the out-degree, but both tables are added. The place of a node depends only on
-edges: given `positions` raise an error, and `start` changes nothing.
+In undirected graphs the in-degree equals the out-degree, but both tables are added. The encoding depends on edges only:
+passing `positions` raises an error, and `start` has no effect.
 
-**Past the training length**: clipped; at any length, distances of 510 and more share a row. On the path, the rows of
-distances that did not occur in training are untrained, so they add almost nothing. The last node of the path has one
-neighbour; on a longer path the same node has two, so it uses another row.
+**Past the training length**: clipped; at any length, distances of 510 and more share a row. On the default path, the
+rows of distances that did not occur in training are untrained and near zero, so they add almost nothing. The last node
+of the path has one neighbour; on a longer path the same node has two, so it uses another row.
 
-**Traps.** `index` takes O(N^2) memory for any graph. The path lengths of a given graph are computed once and cached;
-the cache takes half as much memory as `index`. On the path the bias is even in j - i: without a causal mask the model
-cannot tell left from right. Degrees past 510 share a row; the released code fails on them.
+**Traps.** `index` takes O(N^2) memory for any graph. If `edges` are given, the path lengths are computed once and
+cached; the cache takes half as much memory as `index`. On the default path, the bias is even in j - i: without a causal
+mask the model cannot tell left from right. Degrees past 510 share a row; the released code fails on them.
 """
 
 from dataclasses import replace

@@ -7,21 +7,22 @@ Source: Jelassi, Brandfonbrener, Kakade and Malach 2024, "Repeat After Me: Trans
 Models at Copying" (arXiv:2402.01032); the windows: sjelassi/transformers_ssm_copy, synthetic_exps/models/
 hard_alibi_model.py.
 
-**Slot**: `bias` (H, 2N-1), 0 or -2^30, which leaves no weight; `scores` (H, N, N) if positions are given. Attention
-skips tiles in which a head sees no key. **Learns**: nothing.
+**Slot**: `bias` (H, 2N-1), or `scores` (H, N, N) if positions are given. Values are 0, or -2^30 for a key outside the
+window, so that its attention weight is 0. Attention skips blocks of scores in which a head sees no key. **Learns**:
+nothing.
 
 **Options**
 - `masked`: the number of heads with windows. Default: 8, as in the authors' code, or all heads if there are fewer.
 
 Head 0 sees only the key at the query's position; head h also sees the h nearest keys before it. The model must be
-causal, so that keys after the query are masked; otherwise an error is raised. Given positions may be real; i - j
-is their difference.
+causal, so that keys after the query are masked; otherwise an error is raised. Positions, if given, may be real numbers;
+i - j is then the difference of two positions.
 
 **Past the training length**: defined: the windows do not change, and the other heads use no positions.
 
-**Traps.** With 8 heads or fewer and the default, no head sees farther back than 7 keys in a layer; the authors use more
-heads. Head 0 attends only to the query's token, so it carries no information between tokens. The model learns about
-order only from the windows and the causal mask.
+**Traps.** In a model with at most 8 heads, the default gives every head a window, so no head of a layer sees farther
+back than 7 keys. The authors use more heads. Head 0 attends only to the query's token, so it carries no information
+between tokens. The model learns about order only from the windows and the causal mask.
 """
 
 from typing import Any

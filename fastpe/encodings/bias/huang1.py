@@ -12,11 +12,11 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 - `reach`: the number K of distances that have a weight, at most 10^6. Default: the training length. The slot keeps all
   2K-1 weights, even for shorter sequences.
 - `per_head`: learn separate weights for every head. It is not known whether heads share weights in the authors' models
-  of this method; in their released checkpoint of method 4 they do.
+  with method 1. In their released checkpoint with method 4, they do.
 
-**Past the training length**: clipped; all distances from K - 1 on share one weight.
+**Past the training length**: clipped; all distances of at least K - 1 share one weight.
 
-**Traps.** A weight above 1 raises positive scores and lowers negative ones. Distances have no direction: without a
+**Traps.** A weight above 1 raises positive scores and lowers negative scores. Distances have no direction: without a
 causal mask the model cannot tell left from right. Positions cannot be given.
 """
 

@@ -13,9 +13,9 @@ initially 1, which changes nothing (a choice of fastpe: the authors' initial val
   slot keeps all 2K-1 weights, even for shorter sequences.
 - `per_head`: learn separate weights for every head, see `huang1`.
 
-**Past the training length**: clipped; on each side, all distances from K - 1 on share one weight.
+**Past the training length**: clipped; on each side, all distances of at least K - 1 share one weight.
 
-**Traps.** A weight above 1 raises positive scores and lowers negative ones. Positions cannot be given.
+**Traps.** A weight above 1 raises positive scores and lowers negative scores. Positions cannot be given.
 """
 
 from typing import Any

@@ -2,14 +2,14 @@
 
     z = W x + b,    S_ij = q_i . k_j - sum over j < t <= i of softplus(z_h,t)
 
-x is the input of a layer after normalisation.
+x is the input of a layer after normalisation, and z_h,t is the component of z for head h at token t.
 
 Source: Veisi, Fartoot and Amirzadeh 2025, "Context-aware Biases for Length Extrapolation" (arXiv:2503.08067);
 axiomlab/Cable, src/Cable.py, CausalSelfAttention.
 
-**Slots**: `scale`. The encoding acts through `key_offset`, which the model's layers compute from their input.
-**Learns**, separately in every layer: `weight` (H, C) and `bias` (H,), initialised as in `fox`: `weight` uniform in
-+-1/sqrt(C), `bias` equal to `initial`.
+**Slots**: `scale` is the only slot that is filled in advance. The encoding acts through a second slot, `key_offset`,
+which the model's layers compute from their input. **Learns**, separately in every layer: `weight` (H, C) and `bias`
+(H,), initialised as in `fox`: `weight` uniform in +-1/sqrt(C), `bias` equal to `initial`.
 
 **Options**
 - `initial`: the initial bias.
@@ -18,9 +18,9 @@ axiomlab/Cable, src/Cable.py, CausalSelfAttention.
 
 **Past the training length**: defined. For causal models only.
 
-**Traps.** `cable` is `fox` with the sign of z reversed: softplus(z) = -log sigmoid(-z). So the same `initial` acts in
-opposite directions: with a large value, `cable` forgets almost everything, and `fox` almost nothing. The two also
-differ in the scale: by default, `cable` does not divide scores by sqrt(D).
+**Traps.** `cable` is `fox` with the sign of z reversed, because softplus(z) = -log sigmoid(-z). So `initial` has
+opposite effects: with a large value, `cable` forgets almost everything, and `fox` almost nothing. The two also differ
+in the scale: by default, `cable` does not divide scores by sqrt(D).
 """
 
 from typing import Any

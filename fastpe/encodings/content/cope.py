@@ -3,18 +3,18 @@
     g_ij = sigmoid(s q_i . k_j),    p_ij = min(sum over j <= t <= i of g_it, P - 1)
     S_ij = s q_i . (k_j + (1 - w) e[floor p_ij] + w e[ceil p_ij]),    w = p_ij - floor p_ij
 
-s = 1/sqrt(D). If all gates are open, p is the look-back plus one; if they open at the start of sentences, p counts
-sentences.
+s = 1/sqrt(D); g are the gates, and e[c] is the learned vector of the count c, 0 .. P - 1. If all gates are open (g =
+1), p is the look-back plus one. If gates open only at the starts of sentences, p counts sentences.
 
 Source: Golovneva, Wang, Weston and Sukhbaatar 2024, "Contextual Position Encoding: Learning to Count What's Important"
 (arXiv:2405.18719), section 4 and appendix B; facebookresearch/RAM, projects/cope, ContextPosSelfAttn.
 
-**Slots**: `counts` (1, P, D), shared by all heads, which holds e, multiplied by s if `divided` is set. **Learns**,
+**Slots**: `counts` (1, P, D), which all heads share. It holds e, multiplied by s if `divided` is set. **Learns**,
 separately in every layer: `vectors` (P, D), initially 0.
 
 **Options**
 - `most`: P - 1, the largest count, at most 2^20. Default: the training length, as in the authors' code, whose table has
-  one row more than a block has tokens. The default of lucidrains' x-transformers is 15.
+  one row more than a block has tokens. In lucidrains' x-transformers, the default is 15.
 - `divided`: whether the added term is also divided by sqrt(D), as in the authors' code by default. The term is not
   divided in the paper's listing, in x-transformers, and in the authors' code with the option `cope_nodiv`.
 
@@ -22,8 +22,8 @@ separately in every layer: `vectors` (P, D), initially 0.
 
 **Traps.** With and without `divided`, e differs by a factor of sqrt(D), so a table trained with one setting does not
 work with the other. The gradient jumps where a count is an integer. Keys hidden by a mask must not be counted. Far into
-a text a count is a sum of many gates, for which float32 is not exact enough; here the sums are in float64. Other
-encodings that change the products, as in "rope+cope", also change the gates.
+a text a count is a sum of many gates, for which float32 is not exact enough; here the sums are in float64. The gates
+use the products of queries and keys after the changes by other encodings, for example after rotations in "rope+cope".
 """
 
 from typing import Any

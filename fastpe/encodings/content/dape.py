@@ -2,12 +2,14 @@
 
     x_ij = [C_1 .. C_H, b_1 .. b_H],    S = C + b + W2 lrelu(W1 x + b1),    C_h = scale q_h . k_h
 
-b is the bias of a second encoding, as in "alibi+dape", "kerple_log+dape" or "fire+dape". Rotations, products with
-vectors of offsets, and gains of other encodings are part of C, as in "rope+shaw+dape". Terms of gates, as in
-"fox+dape", are added to S and are not an input of the network. Without another encoding b is 0, and "dape" depends on
-position only through the causal mask and, with `reach`, the order of keys. With `reach` > 0 (version 2) W1 and W2 are
-convolutions along the keys. x is 0 at masked keys. The network's hidden layer is 0 there too, except at keys after the
-query in causal attention.
+lrelu is a leaky ReLU with slope 0.01. b is the bias of a second encoding, as in "alibi+dape", "kerple_log+dape" or
+"fire+dape"; without one, b is 0. Other encodings may change C: "rope+shaw+dape" rotates queries and keys and adds the
+products with Shaw's vectors before the network reads C. The gates of "fox+dape" are not an input of the network; their
+term is added to S.
+
+With `reach` > 0 (version 2), W1 and W2 are convolutions along the keys. Alone, "dape" depends on position only through
+the causal mask and, with `reach` > 0, through the order of the keys. x is 0 at masked keys. The hidden layer is also 0
+at masked keys, except at keys after the query in causal attention.
 
 Source: Zheng et al. 2024, "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation" (arXiv:2405.14722), and
 "DAPE V2: Process Attention Score as Feature Map for Length Extrapolation" (arXiv:2410.04798);
@@ -18,17 +20,18 @@ initially uniform in +-1/sqrt(fan-in), the default of the authors' framework.
 
 **Options**
 - `units`: the width W, 32 in the released code.
-- `reach`: the number of keys on either side that both maps read, so T = 2 reach + 1: 0 in version 1, 1 in version 2.
+- `reach`: the number of keys on either side that both maps read: 0 in version 1, 1 in version 2. The maps then have T =
+  2 reach + 1 taps.
 
 **Past the training length**: defined; the network then reads larger biases than in training.
 
-**Traps.** The authors' second map also has a bias. It is constant along a row, so it does not change the softmax, and
-it is left out here. In version 2 the hidden layer is not 0 one key past the query, where it contributes to the score of
-the key at the query's position. No information from the future enters, because x is 0 there. In the authors' code and
-in `fastpe.attention`, the hidden layer is 0 past the last key, so the output of the last query changes when another key
-follows. Models in fastpe compute the hidden layer as if another key followed, so that text generated token by token has
-the same outputs as the complete text. The class in the released code, with its default arguments, drops all of ALiBi's
-slopes.
+**Traps.** The authors' second map also has a bias. It is constant along a row of scores, so it does not change the
+softmax, and it is left out here. In version 2, the hidden layer at the first key after the query is not 0, and it
+contributes to the score of the key at the query's position. No information from the future enters, because x is 0 at
+keys after the query. In the authors' code and in `fastpe.attention`, the hidden layer is 0 past the end of the
+sequence, so the output of the last query changes when another token is appended. Models in fastpe compute the hidden
+layer as if another token followed, so that generation token by token gives the same outputs as a pass over the complete
+text. With its default arguments, the class in the released code drops all of ALiBi's slopes.
 """
 
 import math

@@ -8,24 +8,24 @@ gate f is ALiBi with slope -log f.
 Source: Lin, Nikishin, He and Courville 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate"
 (arXiv:2503.02130), eq. (7) and section 3.1; zhixuan-lin/forgetting-transformer, ForgettingAttentionLayer.
 
-**Slots**: none that can be filled beforehand: the encoding acts through `key_offset`, which the model's layers compute
-from their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f). The sum in S_ij is the cumulative sum at
-i minus that at j; the part of the query, at i, cancels in the softmax. **Learns**, separately in every layer: `weight`
-(H, C) and `bias` (H,).
+**Slots**: none can be filled in advance. The encoding acts through `key_offset`, which the model's layers compute from
+their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f). The sum in S_ij is the cumulative sum at i
+minus the cumulative sum at j. The former is the same for all keys of a query, so it cancels in the softmax. **Learns**,
+separately in every layer: `weight` (H, C) and `bias` (H,).
 
 **Options**
-- `gate`: `full`, or `bias_only`, which learns only `bias`: this is ALiBi with learned slopes, softplus(-b).
+- `gate`: `full`, or `bias_only`, which learns only `bias`: this is ALiBi with the learned slopes softplus(-b).
 - `initial`: the initial bias. It is near 0 in the authors' code. Other implementations use 5, with which almost nothing
   is forgotten.
 
 `weight` is initially uniform in +-1/sqrt(C), the default of linear maps in the authors' framework.
 
-**Past the training length**: defined; keys that are forgotten stay forgotten. For causal models only; for bidirectional
-attention with a gate for each direction see `fastpe.columns.two_sided`.
+**Past the training length**: defined; keys that are forgotten stay forgotten. For causal models only. For bidirectional
+attention with a gate for each direction, see `fastpe.columns.two_sided`.
 
 **Traps.** Sums over a long text must not be computed in float32. The gradient of the first position's gate is 0,
-because this gate shifts all keys equally. With learned sinks the part of the query does not cancel. The authors use no
-other encoding with FoX; "rope+fox" adds rotations, and "fox+path" reflections (PaTH-FoX).
+because this gate shifts all keys equally. With learned sinks, the cumulative sum at i does not cancel. The authors use
+no other encoding with FoX; "rope+fox" adds rotations, and "fox+path" reflections (PaTH-FoX).
 """
 
 from typing import Any

@@ -1,30 +1,30 @@
 """GRAPE-A: ALiBi whose slopes depend on the content of the key, of the query, or of both.
 
     S_ij = scale q_i . k_j - (i - j) sigma_h softplus(w_h) g_ij
-    g_ij = softplus(u_h . k_j / sqrt(D))  |  softplus(v_h . q_i / sqrt(D))  |  their sum,      |u_h| = |v_h| = 1
+    g_ij = softplus(u_h . k_j / sqrt(D))  or  softplus(v_h . q_i / sqrt(D))  or  their sum,      |u_h| = |v_h| = 1
 
 q and k are the queries and keys of a layer before any rotation; sigma are ALiBi's slopes, which are fixed.
 
 Source: GRAPE (ICLR 2026, as its code says), model-architectures/GRAPE, llama-mha-grape-a-keygated.py, -querygated.py
-and -querykeygated.py. Its paper was not read.
+and -querykeygated.py. This page follows the released code; it was not checked against the paper.
 
-**Slots**: none that can be filled beforehand: the encoding acts through `key_slope` and `query_slope`, which the
-model's layers compute from their keys and queries; `fastpe.columns.gated_slopes` computes them for `fastpe.attention`.
-**Learns**, separately in every layer: w as `weight` (H,), and the directions u as `key` (H, D) and v as `query` (H, D).
-The directions are divided by their norms before use.
+**Slots**: none can be filled in advance. The encoding acts through `key_slope` and `query_slope`, which the model's
+layers compute from their keys and queries. For `fastpe.attention`, compute them with `fastpe.columns.gated_slopes`.
+**Learns**, separately in every layer: w as `weight` (H,), and the directions that `gate` needs: u as `key` (H, D), v as
+`query` (H, D). The directions are divided by their norms before use.
 
 **Options**
 - `gate`: whose content sets the slopes: `key`, `query` or `both`.
 
-Initially softplus(w) = 1, and the directions are normal with standard deviation 1/sqrt(D). The gate is initially near
-ln 2, so penalties are about 0.69 times those of ALiBi.
+Initially softplus(w) = 1, and the directions are normal with standard deviation 1/sqrt(D). Each softplus in g is
+initially near ln 2 = 0.69, so penalties are about 0.69 times those of ALiBi, or 1.39 times with `both`.
 
 **Past the training length**: defined. For causal models only.
 
-**Traps.** The authors normalise q and k first (RMS), and do not rotate them. Here q and k are not normalised, and
-"rope+grape_a" rotates the q and k of the products but not those of the gates. The term could also be computed with two
-more channels of q and k, without slots, but far into a text the products of these channels cancel and lose digits. The
-product of offset and slope, used here, loses none.
+**Traps.** The authors normalise q and k first (RMS), and do not rotate them. Here q and k are not normalised.
+"rope+grape_a" rotates q and k in the product q_i . k_j, but not in the gates. The bias could also be computed with two
+more channels of q and k, without slots. Far into a text, however, the products of these channels cancel and lose
+digits. The product of offset and slope, which is used here, loses none.
 """
 
 import math

@@ -2,10 +2,10 @@
 
     PE[p] = table[p],   p = 0 .. rows - 1
 
-p is the position of a digit within its run of digits, 1, 2, ...; tokens that are not digits have p = 0. The setting
+p is 1 for the first digit of a number, 2 for the second, and so on. Tokens that are not digits have p = 0. The setting
 ``positions="digits:K"`` of a model computes p and gives the table 1024 rows. Each training step draws one random number
-from 0 .. K and adds it to the positions of all digits, so that rows for longer numbers than those of the training data
-are trained, too. `fastpe train` and `fastpe compare` use ``"digits:99"`` by default (the authors' K), and raise an
+from 0 .. K and adds it to the positions of all digits. This also trains the rows that longer numbers than those of the
+training data need. `fastpe train` and `fastpe compare` use ``"digits:99"`` by default (the authors' K), and raise an
 error for other kinds of positions and for tasks without digits. With `fastpe.build`, or in a model with another setting
 of `positions`, the encoding works like `learned`, with different initial values.
 
@@ -18,12 +18,13 @@ The initial values, N(0, 1), are those of the released code (mcleish7/arithmetic
 - `rows`: the number of rows of the table. Default: the training length, or 1024 with ``positions="digits:K"``. `fastpe
   train` uses 1024, as the authors do.
 
-**Past the training length**: undefined; numbers with up to K more digits than in training have trained rows.
+**Past the training length**: undefined. However, numbers with up to K digits more than in training use trained rows
+only.
 
 **Accuracy.** Values are copied without rounding.
 
 **Traps.** Numbers must begin with their least significant digit; otherwise the significance of a digit does not follow
-from its position. Two numbers with no other token between them are counted as one run of digits.
+from its position. Two numbers with no other token between them count as one number.
 """
 
 from dataclasses import replace

@@ -11,24 +11,24 @@ is from Dufter, Schmitt and Schütze 2021, "Position Information in Transformers
 Positions are integers >= 0.
 
 **Options**
-- `grid`: the sides n_1, n_2, ... Default: the two factors of the training length that are closest to each other. Their
-  product is the number of positions.
+- `grid`: the sides n_1, n_2, ... of the grid. Their product is the number of positions. Default: the two factors of the
+  training length that are closest to each other.
 - `widths`: the numbers of channels d_1, d_2, ... of the axes, which add up to C. Default: equal numbers; if the number
   of axes does not divide C, the first axes have one channel more.
 - `order`: which axis varies most slowly. `trax`: the first, p = a n_2 + b. `dufter`: the last, p = a + b n_1.
-- `combine`: `concat`, as above; or `sum`, as in some third-party code: all tables have C channels, and their rows are
-  added.
+- `combine`: `concat`: as above. `sum`: all tables have C channels, and their rows are added, as in some third-party
+  code.
 - `scale`: multiplies the table.
 
-**Past the training length**: undefined past the product of the sides, which may be larger than the training length:
-choose `grid` before training.
+**Past the training length**: undefined for positions past the product of the sides. This product may exceed the
+training length, so choose a large enough `grid` before training.
 
 **Facts.** There are n_1 d_1 + n_2 d_2 learned numbers instead of n_1 n_2 C, for example 131,072 instead of 67,108,864
-for sides 512 and 512 and widths 64 and 192. The map p -> (a, b) is one-to-one, so absolute positions are encoded,
-contrary to what is sometimes said.
+for sides 512 and 512 and widths 64 and 192. Some texts say that absolute positions are not encoded. They are, because
+the map p -> (a, b) is one-to-one.
 
-**Traps.** A prime training length has the sides 1 and N; give a larger `grid` instead. Rows that do not occur in
-training get no gradient, but all rows of the axis that varies fastest occur within a few positions.
+**Traps.** A prime training length has the sides 1 and N; give a larger `grid` instead. Rows that no training position
+uses get no gradient. This does not concern the axis that varies fastest: all of its rows occur early in every sequence.
 """
 
 import math

@@ -12,15 +12,15 @@ MarcCoru/locationencoder, locationencoder/pe/cartesian3d.py. In older code it is
 embeddings mixes the channels.
 
 **Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
-latitudes must be within ±90. `start` is added to both. If no positions are given, the points follow a spiral from the
-south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, where
-t = (p + 1/2)/N and N is the training length.
+latitudes must be within ±90. The argument `start` is added to both. If no positions are given, the points follow a
+spiral from the south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180,
+where t = (p + 1/2)/N, p is the index of the token and N is the training length.
 
 **Options**
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
-N points; a longer sequence does not change the points of earlier positions.
+**Past the training length**: defined everywhere. If no positions are given, the spiral turns back at the north pole
+after N points. The first N points are the same for every length of the sequence.
 
 **Facts.** Every row has the norm `scale`, and the dot product of two rows is scale^2 times the cosine of the angle
 between the points. There is no discontinuity at ±180 degrees or at the poles.

@@ -10,30 +10,30 @@ Chebyshev polynomials instead.
 **Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
 
 **Options** (N is the training length, not the length of the sequence)
-- `kind`: 1 for T_l, 2 for U_l, both with the usual normalisation. U_l divided by its value l + 1 at x = 1 is
+- `kind`: 1 for T_l, 2 for U_l, both with the usual normalisation. To get U_l / (l + 1), which is 1 at x = 1, use
   `gegenbauer` with alpha = 1.
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1, and -1 for negative p.
 - `gamma`: the steepness of `tanh`.
-- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned. The option `gamma` then sets its initial value. Only for the map `tanh`.
 - `scale`: multiplies the table.
 
 Positions may be real numbers.
 
-**Past the training length**: defined. With `tanh` rows tend to the all-ones vector, and with `clamp` they are equal to
-it. For the second kind the limit is the vector 1, 2, ..., C.
+**Past the training length**: defined. With `tanh`, rows tend to the all-ones vector; with `clamp`, they are equal to
+it. For the second kind, this vector is 1, 2, ..., C instead.
 
-**Facts.** |T_l| is at most 1, and all zeros and extrema of T_l lie at cos(k pi / (2l)): x near -1 or 1 is resolved more
-finely than by Legendre polynomials, whose values shrink inside the interval. |U_l| is at most 1 / sqrt(1 - x^2). The
-U_l are orthogonal with the weight sqrt(1 - x^2), the T_l with the weight 1 / sqrt(1 - x^2).
+**Facts.** |T_l| is at most 1, and all zeros and extrema of T_l lie at cos(k pi / (2l)), so they are densest near x = -1
+and 1. Legendre polynomials resolve x less finely there, and their values shrink inside the interval. |U_l| is at most 1
+/ sqrt(1 - x^2). The U_l are orthogonal with the weight sqrt(1 - x^2), the T_l with the weight 1 / sqrt(1 - x^2).
 
 **Traps.** With gamma = 1, x is only tanh 1 = 0.76 at the training length. For positions >= 0, `tanh` uses only x >= 0,
 half of the interval on which the polynomials are orthogonal. The norm of a row of the second kind grows towards x = 1,
-up to sqrt(C (C+1) (2C+1) / 6), which is 299 for C = 64. Such rows occur beyond the training length with `tanh`, and
-within it with `clamp`.
+up to sqrt(C (C+1) (2C+1) / 6), which is 299 for C = 64. With `tanh`, such rows occur beyond the training length; with
+`clamp`, within it.
 
-**Accuracy.** The error of x is at most 2^-51, and |T_l'| is up to l^2 in [-1, 1]; the recurrence adds a similar error.
-An entry is within (l^2 + 8l) 2^-51 of the exact value, regardless of its size; for the second kind this bound is
-multiplied by l + 1.
+**Accuracy.** The error of x is at most 2^-51. It is multiplied by the slope |T_l'|, which is at most l^2 in [-1, 1].
+The recurrence adds a similar error. An entry is within (l^2 + 8l) 2^-51 of the exact value, regardless of its size; for
+the second kind this bound is multiplied by l + 1.
 """
 
 from typing import Any

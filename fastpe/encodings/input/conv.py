@@ -4,10 +4,10 @@
     P = floor(K / 2), or K - 1 in a causal model, so that no later token is read
 
 Source: after Baevski et al. 2020, "wav2vec 2.0: A Framework for Self-Supervised Learning of Speech Representations"
-(arXiv:2006.11477), section 2 (a convolution in place of position embeddings, after Mohamed et al. 2019,
-arXiv:1904.11660); initial values: facebookresearch/fairseq, fairseq/models/wav2vec/wav2vec2.py, make_conv_pos. The
-authors' convolution mixes channels in 16 groups, normalises the weights over the kernel and applies a GELU; this one is
-depthwise and linear.
+(arXiv:2006.11477), section 2, which replaces position embeddings by a convolution, as do Mohamed et al. 2019
+(arXiv:1904.11660); initial values: facebookresearch/fairseq, fairseq/models/wav2vec/wav2vec2.py, make_conv_pos. The
+authors' convolution mixes channels in 16 groups, normalises the weights over the kernel and applies a GELU; the
+convolution here is depthwise and linear.
 
 **Slot**: `taps` (K, C). **Learns**: `taps` (K, C), initially N(0, 1 / (4K)). The authors draw each of the K C/16
 weights of an output from N(0, 4 / (K C)); in both cases outputs have a quarter of the variance of the input.
@@ -19,10 +19,9 @@ The convolution uses only the order of the tokens; the values of `positions` hav
 
 **Past the training length**: defined.
 
-**Traps.** Away from the borders the convolution commutes with shifting the sequence: a layer can detect absolute
-positions only through the zeros outside the sequence, within K tokens of an end. Each further layer extends this range
-by K tokens. Because the zeros outside reveal the position, it is wrong to say that wav2vec 2.0 has no position
-encoding.
+**Traps.** Away from both ends, the convolution commutes with shifts of the sequence. It reveals absolute positions only
+within K tokens of an end, through the zeros outside the sequence. So it is wrong to say that wav2vec 2.0 has no
+position encoding.
 """
 
 from typing import Any

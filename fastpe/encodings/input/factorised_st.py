@@ -1,19 +1,19 @@
-"""Separate space and time (TimeSformer): a learned vector for each place in a frame plus one for each frame.
+"""Separate space and time (TimeSformer): a learned vector for each place in a frame, plus one for each frame.
 
     PE[t, y, x] = space[y W + x] + time[t]
 
 Source: Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Need for Video Understanding?"
-(arXiv:2102.05095), section 3, eq. (1), which has one vector for each (p, t). The decomposition into two vectors is that
-of the code: facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
+(arXiv:2102.05095), section 3, eq. (1), which has one vector for each place p and frame t. The sum of two vectors is
+from the code: facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
 
 **Slot**: `table` (N, C), tokens in raster order, index (t H + y) W + x. **Learns**: `space` (H W, C), from
 N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at 2, a hundred standard deviations.)
 
 **Options**
-- `grid`: the sides (T, H, W) of the sequence's grid. Default: at the training length the learned grid, otherwise the
-  three factors of N that are closest to each other.
-- `train_grid`: the sides of the learned grid. Default: `grid` if its number of cells fits the training length,
-  otherwise the factors of the training length that are closest to each other.
+- `grid`: the sides (T, H, W) of the sequence's grid. Default: at the training length, the learned grid (see
+  `train_grid`); at other lengths, the three factors of N that are closest to each other.
+- `train_grid`: the sides of the learned grid, the grid for which the tables are made. Default: `grid` if its number of
+  cells fits the training length, otherwise the factors of the training length that are closest to each other.
 - `class_token`: whether token 0 is a class token, which has no cell. Row 0 of `space` is then the vector of the class
   token, to which no vector of `time` is added.
 - `scale`: multiplies the table.
@@ -21,13 +21,13 @@ N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at
 Positions, if given, are integers (t, y, x) on `grid`, or on the learned grid if `grid` is not given; the position of a
 class token is ignored.
 
-**Past the training length**: resized by nearest neighbour, as the authors' model does: on another grid (T', H', W')
+**Past the training length**: resized by nearest neighbour, as the authors' model does: on another grid (T', H', W'),
 cell (t, y, x) takes the vectors of floor(t T/T'), floor(y H/H') and floor(x W/W'). (The authors' helpers.py, which
-loads checkpoints into another grid, resamples by the index y W + x only.) `fastpe.resize` returns the tables for
-further training on a new grid. A coordinate outside the grid raises an error.
+loads checkpoints for another grid, resamples along the index y W + x instead, ignoring rows and columns.)
+`fastpe.resize` returns the tables for further training on a new grid. A coordinate outside the grid raises an error.
 
-**Traps.** Height and width share one table, so this is not a sum of three tables for time, height and width. It is also
-not ViViT's factorised encoder, which adds the table of time only before its second encoder.
+**Traps.** Height and width share one table, so this is not a sum of three tables for time, height and width. Nor is it
+ViViT's factorised encoder, which adds the table of time only before its second encoder.
 """
 
 import math

@@ -14,12 +14,12 @@ get_sinusoid_encoding_table. It is often called a three-dimensional encoding, bu
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, if given, are triples (t, y, x), real numbers, on the grid `grid`; `start` is added to p. Accuracy and speed
-are those of `sinusoidal`.
+Positions, if given, are triples (t, y, x) of real numbers on `grid`. The argument `start` is added to p. Accuracy and
+speed are those of `sinusoidal`.
 
-**Past the training length**: defined, but a grid of another width changes the index of every token after the first row,
-and a grid of another height that of every token after the first frame: the same place in the same frame gets a
-different vector.
+**Past the training length**: defined. On a grid of another width, however, the index p changes for every token after
+the first row. On a grid of another height, it changes for every token after the first frame. The same place in the same
+frame then gets a different vector.
 
 **Traps.** Vertical neighbours are W positions apart, and the same place in consecutive frames is H W positions apart;
 no channel represents these neighbourhoods.

@@ -17,28 +17,30 @@ The basis `harmonics` is the Fourier series on an interval of `period` training 
 - `sigma`: the standard deviation of B. The authors tried 1, 10 and 100; 10 was best for their images.
 - `period`: the period of the first harmonic, in training lengths.
 - `coordinates`: D, the number of coordinates of a position.
-- `learned`: whether B is learned, with the initial values of `basis`.
+- `learned`: whether B is learned, starting from the values that `basis` gives.
 - `draw`: the seed of the random matrix if it is not learned; the matrix is the same for every seed of a model.
 - `grid`: the sides of the grid if D > 1. Default: the D factors of N that are closest to each other.
 - `scale`: multiplies the table.
 
-**Positions.** With one coordinate v = p / N_train. With several coordinates, tokens are in raster order, and v are
-their coordinates divided by the grid's sides. Given positions are divided by the sides only if `grid` is also given;
-otherwise they are used as v. Positions may be real numbers.
+**Positions** may be real numbers. With one coordinate, v = p / N_train, where N_train is the training length. With
+several coordinates, tokens are in raster order, and v is a token's place on the grid divided by the grid's sides. If
+you pass positions with several coordinates, they are divided by the sides only if you also set `grid`; otherwise they
+are used as v.
 
 **Past the training length**: defined; v continues past 1, and rows do not repeat unless B has a common period.
 Harmonics repeat after `period` training lengths; with the default of 1, position N_train gets the row of position 0.
-With several coordinates v stays in [0, 1): in a larger grid the cells are closer together.
+With several coordinates, v stays in [0, 1): in a larger grid, the cells are closer together.
 
 **Accuracy.** Whole turns are removed from B v exactly before its sine is taken, so the error of an entry is at most
 (12 + 4 D) 2^-52, times `scale`, at any position.
 
-**Facts.** The dot product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends only on v - v'. The columns
-of harmonics with C < period N_train are orthogonal over the integer positions of a period.
+**Facts.** The dot product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends only on v - v'. With the
+basis `harmonics` and C < period N_train, the columns are orthogonal over the integer positions of a period.
 
-**Traps.** The argument includes the factor 2 pi. Coordinates must be scaled first: if v were the index of the token,
-with sigma = 10, the rows of neighbouring tokens would be unrelated. The paper writes cosines first. At integer
-positions a harmonic m > period N_train / 2 equals a slower one, so C > period N_train gives redundant columns.
+**Traps.** The argument of the sine includes the factor 2 pi. Coordinates must be scaled first: with sigma = 10 and the
+index of a token as v, the rows of neighbouring tokens would be unrelated. The paper writes the cosines first, before
+the sines. At integer positions a harmonic m > period N_train / 2 equals a slower one, so C > period N_train gives
+redundant columns.
 """
 
 import math

@@ -3,9 +3,9 @@
     PE[p, l] = R_l(x(p)) = C_l^(alpha)(x(p)) / C_l^(alpha)(1),   l = 0 .. C - 1
     R_0 = 1,  R_1 = x,  (l + 2 alpha) R_{l+1} = 2 (l + alpha) x R_l - l R_{l-1}
 
-Source: our own construction. It is the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
-Transformer Models", section 6.2, with the ultraspherical polynomials of Szego 1939, "Orthogonal Polynomials", section
-4.7. Li's section 8 names members of this family.
+Source: our own construction, after the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
+Transformer Models", section 6.2. Ultraspherical polynomials (Szego 1939, "Orthogonal Polynomials", section 4.7) replace
+the Legendre polynomials. Li's section 8 names members of this family.
 
 **Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
 
@@ -16,25 +16,25 @@ Transformer Models", section 6.2, with the ultraspherical polynomials of Szego 1
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `log`:
   2 min(1, ln(1+p)/ln(1+N)) - 1. `clamp` and `log` treat a negative position as 0.
 - `gamma`: the steepness of `tanh`.
-- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned. The option `gamma` then sets its initial value. Only for the map `tanh`.
 - `scale`: multiplies the table.
 
 Positions may be real numbers.
 
-**Past the training length**: defined. For every alpha, rows tend to the all-ones vector with `tanh`, and are equal to
-it with the other maps.
+**Past the training length**: defined. For every alpha, rows tend to the all-ones vector with `tanh`; with the other
+maps, they are equal to it.
 
-**Facts.** For alpha >= 0 no entry exceeds 1 in absolute value. A larger alpha makes entries away from x = -1 and 1
-smaller, so fewer columns matter: R_l tends to x^l. For alpha < 0 entries exceed 1 inside the interval, without bound as
-alpha approaches -1/2.
+**Facts.** For alpha >= 0 no entry exceeds 1 in absolute value. As alpha grows, R_l tends to x^l. Away from x = -1 and
+1, the entries with large l then become small, so fewer columns matter. For alpha < 0 entries exceed 1 inside the
+interval, without bound as alpha approaches -1/2.
 
-**Traps.** The usual polynomial C_l^(alpha) has the value (2 alpha)_l / l! at x = 1, not 1; this value grows or shrinks
-like l^(2 alpha - 1). With gamma = 1, x is only tanh 1 = 0.76 at the training length. For positions >= 0, `tanh` uses
-only x >= 0, half of the interval on which the polynomials are orthogonal.
+**Traps.** At x = 1, the usual polynomial C_l^(alpha) is not 1 but 2 alpha (2 alpha + 1) .. (2 alpha + l - 1) / l!,
+which grows or shrinks like l^(2 alpha - 1). With gamma = 1, x is only tanh 1 = 0.76 at the training length. For
+positions >= 0, `tanh` uses only x >= 0, half of the interval on which the polynomials are orthogonal.
 
-**Accuracy.** The error of x is at most 2^-51, and R_l'(1) = l (l + 2 alpha) / (2 alpha + 1) is the largest slope for
-alpha >= 0. An entry is within (2 R_l'(1) + 8l) 2^-51 of the exact value; for alpha < 0 this bound is multiplied by the
-largest entry.
+**Accuracy.** The error of x is at most 2^-51. For alpha >= 0, the largest slope of R_l is R_l'(1) = l (l + 2 alpha) /
+(2 alpha + 1). An entry is within (2 R_l'(1) + 8l) 2^-51 of the exact value; for alpha < 0 this bound is multiplied by
+the largest entry.
 """
 
 from typing import Any

@@ -6,9 +6,9 @@
 
 N is the training length, not the length of the sequence.
 
-Source: our own construction. It is the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
-Transformer Models", section 6.2, with functions that are orthonormal on the whole line: the integral of psi_k psi_l is
-1 for k = l and 0 otherwise (Szego 1939, "Orthogonal Polynomials", section 5.5).
+Source: our own construction, after the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
+Transformer Models", section 6.2. Hermite functions replace the Legendre polynomials. They are orthonormal on the whole
+line: the integral of psi_k psi_l is 1 for k = l and 0 otherwise (Szego 1939, "Orthogonal Polynomials", section 5.5).
 
 **Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `span` (1,).
 
@@ -16,27 +16,27 @@ Transformer Models", section 6.2, with functions that are orthonormal on the who
 - `span`: x at the end of the training length; x at its start is -span. Default: sqrt(2C - 1), the turning point of the
   last function. The function psi_l oscillates between its turning points ±sqrt(2l + 1) and falls like e^(-x^2/2)
   outside them.
-- `learned`: whether the span is learned, with the initial value `span`.
+- `learned`: whether the span is learned. The option `span` then sets its initial value.
 - `scale`: multiplies the table.
 
 Positions may be real numbers.
 
-**Past the training length**: defined. Rows tend to zero, sooner for a larger span. With the default span and C = 64
-they are zero up to rounding from p = 1.2 N on, and up to p = -0.2 N. With a third of the default span, the functions
-oscillate up to twice the training length.
+**Past the training length**: defined. Rows tend to zero; the larger the span, the sooner. With the default span and C =
+64, they are zero up to rounding for p >= 1.2 N and for p <= -0.2 N. With a third of the default span, the functions
+oscillate up to p = 2 N.
 
-**Facts.** Columns oscillate at different local frequencies, up to sqrt(2C - 1) / (2 pi) turns per unit of x. Entries
-are at most pi^(-1/4) = 0.75 in absolute value, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less towards the
-ends.
+**Facts.** Columns oscillate at different local frequencies; the largest is sqrt(2C - 1) / (2 pi) turns per unit of x.
+Entries are at most pi^(-1/4) = 0.75 in absolute value, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less
+towards the ends.
 
-**Traps.** x = 0 is the middle of the training length, not its start. Integer positions are too few for the fastest
-oscillations if 2 span / N exceeds pi / sqrt(2C - 1); then the columns are linearly dependent, for example for C = 64
-and N = 50.
+**Traps.** x = 0 is the middle of the training length, not its start. If 2 span / N exceeds pi / sqrt(2C - 1), integer
+positions are too far apart for the fastest oscillations. The columns are then linearly dependent, for example for C =
+64 and N = 50.
 
 **Accuracy.** Given x, an entry is within (4C + 16) 2^-52 of the exact value; in a row of small entries, this bound is
 multiplied by the largest of them. Rounding x adds sqrt(2C) |x| 2^-52. The recurrence uses numbers with a wider range of
-exponents, so that nothing is lost where psi_0 is below the range of float64: psi_4095(90) is correct, although
-psi_0(90) = 1e-1759 is 0.
+exponents than float64, so nothing is lost where psi_0 underflows in float64. For example, psi_4095(90) is correct,
+although psi_0(90) = 1e-1759.
 """
 
 import math

@@ -1,35 +1,41 @@
 """DeBERTa: content-to-position and position-to-content terms from one table of clipped or bucketed distances.
 
-    S_ij = ( q_i . k_j + q_i . K[x] + k_j . Q[y] ) / sqrt(D terms),    K = table W_K,  Q = table W_Q
+    S_ij = ( q_i . k_j + q_i . K[x] + k_j . Q[y] ) / sqrt(n D),    K = table W_K,  Q = table W_Q
     x = clip(bucket(i - j) + span, 0, 2 span - 1),    y = x (code), or clip(bucket(j - i) + span, 0, 2 span - 1) (paper)
+
+n is the number of terms in the sum. `span` and bucket are defined under Buckets below.
 
 Source: He et al. 2020, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention" (arXiv:2006.03654), section 3.1,
 eqs. (3) and (4); microsoft/DeBERTa, DeBERTa/deberta/disentangled_attention.py, DisentangledSelfAttention, and, for the
 buckets of version 2, da_utils.py, make_log_bucket_position.
 
-**Slots**: `rel_key` and `rel_query` (H, 2M+1, D), where M is the smaller of `reach` and N-1; and `scale`, 1/sqrt(D
-terms), where terms is 1 plus the number of position terms. **Learns**: `table` (2 span, C), shared by all layers, and
-separately in every layer `key` W_K and `query` W_Q (C, C); all initially N(0, 0.02^2).
+**Slots**: `rel_key` and `rel_query` (H, 2M+1, D), where M is the smaller of `reach` and N-1; and `scale`, 1/sqrt(n D).
+**Learns**: `table` (2 span, C), shared by all layers, and separately in every layer `key` W_K and `query` W_Q (C, C);
+all initially N(0, 0.02^2).
 
 **Options**
-- `reach`: distances from this one on are not distinguished; at most 10^6, "max_relative_positions" in the code.
-- `buckets`: the number of buckets of distances, an even number; 256 in version 2. Default: no buckets; each distance
-  has its own row of the table.
-- `p2c_index`: y as in the released `code` or as in the `paper`.
-- `c2p`, `p2c`: whether to use the first and the second position term.
+- `reach`: all distances of at least this value are treated alike. At most 10^6; called "max_relative_positions" in the
+  code.
+- `buckets`: the number of buckets on each side, even; 256 in version 2. Default: no buckets, so each distance has its
+  own row of the table.
+- `p2c_index`: whether y is that of the released `code` or that of the `paper`.
+- `c2p`, `p2c`: whether to use the term q_i . K[x] and the term k_j . Q[y].
 
-`span` is the number of buckets, or `reach` without buckets. With b buckets, each distance |m| = |i - j| up to mid = b/2
-has its own bucket, m. A larger distance has the bucket sign(m) (mid + ceil( (mid-1) ln(|m|/mid) / ln((reach-1)/mid) )).
+**Buckets.** Let m = i - j. Without buckets, bucket(m) = m and span = reach. With b buckets, span = b and, for mid =
+b/2,
 
-**Separate projections.** The released models may share W_K and W_Q with the maps of the content (`share_att_key`). This
-is not implemented, because a fill has no access to those maps. Version 3's layer norm of the table is not implemented
-either.
+    bucket(m) = m                                                               if |m| <= mid
+    bucket(m) = sign(m) (mid + ceil((mid-1) ln(|m|/mid) / ln((reach-1)/mid)))   otherwise
 
-**Past the training length**: clipped; on each side, all distances from `reach` on share one row.
+**Separate projections.** The released models may use the key and query projections of the content as W_K and W_Q
+(`share_att_key`). This is not implemented, because an encoding has no access to a layer's projections. Version 3's
+layer norm of the table is not implemented either.
+
+**Past the training length**: clipped; on each side, all distances of at least `reach` share one row.
 
 **Traps.** Distances are query minus key, the opposite of T5's. Clipping is not symmetric: a query that is `reach`
-positions after its key uses the row of `reach - 1`. In the code's form the key is multiplied by the row of i - j,
-although the paper argues for j - i. Positions cannot be given.
+positions after its key uses the row of the distance `reach - 1`. In the code's form, the key is multiplied by the row
+of i - j, although the paper argues for j - i. Positions cannot be given.
 """
 
 import math
@@ -171,7 +177,7 @@ ENCODING = Encoding(
     use="earlier",
     slots=("rel_key", "rel_query", "scale"),
     options={
-        "reach": Option(512, "distances from this one on are not distinguished", int, minimum=1, maximum=MOST_REACH),
+        "reach": Option(512, "distances of at least this are treated alike", int, minimum=1, maximum=MOST_REACH),
         "buckets": Option(
             None, "number of buckets of distances; none: no buckets", int, minimum=2, optional=True, samples=(2, 6)
         ),

@@ -4,35 +4,40 @@
     zeta_t(tau) = -(2t/R) ln base - (2t/(R-2)) ln(2 tau - 1),    theta'_t = exp(z_t(tau))
     tau = min(ceil(n / L0), max_factor),   n the largest position plus one
 
+R is the number of rotated channels, and t = 0 .. R/2 - 1 numbers their pairs. Wu and Wd are the two maps of the
+network, and act is its activation.
+
 Source: Chen et al. 2023, "CLEX: Continuous Length Extrapolation for Large Language Models" (arXiv:2310.16450);
 DAMO-NLP-SG/CLEX, CLEX/clex_layer.py, ODELinear and LlamaCLEXScalingRotaryEmbedding.
 
-**Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing by default (Wd is zero), or with `learned` both maps of
-the network, shared by all layers: `up` (R/2, f R), which is Wu, and `down` (f R, R/2), which is Wd.
+**Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing by default; Wd is then zero. With `learned`, both maps of
+the network are learned and shared by all layers: `up` (R/2, f R), which is Wu, and `down` (f R, R/2), which is Wd.
 
 **Initial values.** Wu is uniform in +-1/sqrt(f R), Wd is zero. This gives theta'_t = theta_t (2 tau - 1)^(-2t/(R-2)):
 the scaling of `rope_ntk` by 2 tau - 1, up to the error of the solver.
 
 **Options**
-- `original_length`: L0, the length up to which the frequencies are those of `rope`. By default the training length, or
-  with `learned` half of it, rounded up. Up to L0 nothing depends on the network, so a network can only be learned with
-  a training length above L0. The authors' training corresponds to `--positions random:L` with L = 16 L0; each step then
-  uses the frequencies of its largest position.
+- `original_length`: L0, the length up to which the frequencies are those of `rope`. Default: the training length; with
+  `learned`, half of it, rounded up. Up to L0 nothing depends on the network, so it can only be learned if the training
+  length exceeds L0. The authors' training corresponds to `--positions random:L` with L = 16 L0. The largest position of
+  each training step then determines the step's frequencies.
 - `learned`: whether the network is learned.
 - `max_factor`: the largest tau. Longer sequences use the frequencies of this tau.
-- `step`: step size of the solver, which is Kutta's 3/8 rule of fourth order.
+- `step`: step size of the ODE solver. The solver is Kutta's 3/8 rule, of fourth order.
 - `act`: activation of the network: `tanh`, as in the code's configuration, or `silu`.
 - `hidden`: f, the width of the network divided by R.
-- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended.
+- `base`, `pairs`, `rotated`: as for `rope`. To extend a trained model, use its values.
 
-**Past the training length**: defined; the encoding is designed for longer sequences. Up to L0 it is the same as `rope`.
+**Past the training length**: defined; the encoding is designed for longer sequences. Up to L0 the angles are those of
+`rope`.
 
 **Accuracy.** The ODE is solved in float64. The error of an angle is its position times the rounding errors of the
 solver's steps.
 
 **Traps.** The authors draw a new tau in every training step, uniform in 1 .. max_factor; here the largest position
 determines tau. When a text exceeds a multiple of L0, the frequencies of all its tokens change, so keys must be cached
-before they are rotated. The fastest frequency is not always 1. All samples of a batch share n.
+before they are rotated. A learned network may change the fastest frequency, which is 1 for `rope`. All samples of a
+batch share n, so the longest one determines the frequencies of all.
 """
 
 import math

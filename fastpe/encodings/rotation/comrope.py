@@ -1,6 +1,6 @@
-"""ComRoPE: learned rotations of blocks of channels that commute, so scores depend on offsets only.
+"""ComRoPE: learned, commuting rotations of blocks of channels, so scores depend on offsets only.
 
-    R_j(x) = exp(s_j(x) (B_j - B_j^T)),   block j of query and key is multiplied by R_j of their position
+    R_j(x) = exp(s_j(x) (B_j - B_j^T)),   block j of a query or key is multiplied by R_j of its position
     ld:  s_j(x) = sum_k a_jk x_k          ap:  s_j(x) = x_(j mod n)
 
 Source: Yu et al. 2025, "ComRoPE: Scalable and Robust Rotary Position Embedding Parameterized by Trainable Commuting
@@ -14,7 +14,7 @@ Angle Matrices", CVPR 2025; Longin-Yu/ComRoPE, model.py, ComRoPELDAttention and 
 **Options**
 - `variant`: `ld`: the generators of all axes are linearly dependent, so each block has one generator and a factor for
   each axis. `ap`: each block rotates with one axis only.
-- `block`: b, the number of channels of a block. By default the largest divisor of the head width up to 8.
+- `block`: b, the number of channels of a block. Default: the largest divisor of the head width that is at most 8.
 - `coordinates`: n, the number of coordinates of a position.
 - `grid`: sides of the grid, if n > 1.
 - `train_grid`: sides of the training grid, if n > 1.
@@ -25,8 +25,8 @@ along axis k. If positions are given, they are the p_k and may be real numbers.
 
 **Past the training length**: defined; x then exceeds 1.
 
-**Accuracy.** An error of 2^-53 in a generator changes the rotation by this error times x: the error of the entries is
-about b 2^-53 (1 + |x|) times the size of the generator.
+**Accuracy.** An error of 2^-53 in a generator changes the rotation by this error times x: the error of an entry of R_j
+is about b 2^-53 (1 + |x|) times the size of the generator.
 
 **Facts.** R_j(x)^T R_j(y) = R_j(y - x), because the matrices of one block are powers of one rotation. With b = 2 this
 is a rotary encoding with learned frequencies.

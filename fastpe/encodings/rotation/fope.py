@@ -13,11 +13,12 @@ Generalization" (arXiv:2412.17739); TsinghuaC3I/Fourier-Position-Embedding, olmo
 drawn once; with `learned`, Wc as `cosines` and Ws as `sines`, (H, n, m) each. Each layer learns separate matrices.
 
 **Initial values.** In both matrices, the entries (i ceil(n/m), i) are 1 and the others are 0; then a normal random
-number of standard deviation gain sqrt(2 / (n + m)) is added to each entry.
+number with standard deviation `gain` times sqrt(2 / (n + m)) is added to each entry.
 
 **Options**
 - `base`: the slowest frequency of `rope`, before any is dropped, is about 1/base.
-- `gain`: scale of the random part. The authors use 0.3, 0.4 and 0.6 for 60 million to 1.2 billion parameters.
+- `gain`: scale of the random part. The authors use 0.3, 0.4 and 0.6, for models of 60 million to 1.2 billion
+  parameters.
 - `learned`: whether both matrices are learned. By default they are not, as in the authors' code.
 - `draw`: seed of the random matrices, if they are not learned. They do not depend on the seed of a model, and all
   layers share them.
@@ -29,11 +30,11 @@ number of standard deviation gain sqrt(2 / (n + m)) is added to each entry.
 **Facts.** The map is not orthogonal: norms of queries and keys change, and a score depends on both positions, not only
 on their offset.
 
-**Traps.** For the pairs that have no frequency left (m <= c), the released code sets both C and S to 1. Such a pair
-(a, b) becomes (a - b, a + b): it is rotated by 45 degrees and scaled by sqrt 2. As this happens to queries and keys
-alike, the contribution of the pair to the score doubles. The paper describes these pairs as having frequency zero,
-which would be C = 1 and S = 0. At least half of the pairs are of this kind. If no frequency makes a turn in the
-training length, the fastest one is kept here.
+**Traps.** For the pairs without a frequency (c >= m), the released code sets both C and S to 1. Such a pair (a, b)
+becomes (a - b, a + b): it is rotated by 45 degrees and scaled by sqrt 2. As this happens to queries and keys alike, the
+contribution of the pair to the score doubles. The paper describes these pairs as having frequency zero, which would be
+C = 1 and S = 0. At least half of the pairs are of this kind. If no frequency makes a turn in the training length, the
+fastest one is kept here.
 """
 
 import math

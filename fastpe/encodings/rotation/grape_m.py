@@ -2,9 +2,9 @@
 
     theta_t = exp(log_freq_t / scale),  t = 0 .. D/2 - 1,         the angle of pair t at position p is p theta_t
 
-Source: GRAPE, multiplicative and without context (Zhang et al. 2025, arXiv:2512.07805), from its released code,
-model-architectures/GRAPE, model/llama-mha-grape-m-nonctx.py. We read this code but did not run it, so no value here has
-been compared with its values.
+Source: GRAPE, multiplicative and without context (Zhang et al. 2025, arXiv:2512.07805), from the released code,
+model-architectures/GRAPE, model/llama-mha-grape-m-nonctx.py. We read this code but did not run it, so no values have
+been compared.
 
 **Slots**: `angles` (1 or H, N, D/2), `pairs`. **Learns**: `log_freq` (1 or H, D/2). Each layer learns separate values.
 
@@ -12,8 +12,8 @@ been compared with its values.
 
 **Options**
 - `scale`: divides the learned numbers. The initial rotations do not depend on `scale`. A step of Adam changes a
-  parameter by about the learning rate, whatever the size of the gradient, so it changes the logarithm of a frequency by
-  about the learning rate divided by `scale`. The models of the code use 16.
+  parameter by about the learning rate, whatever the size of the gradient. So it changes the logarithm of a frequency by
+  about the learning rate divided by `scale`. The models in the released code use 16.
 - `shared`: whether all heads have the same frequencies, as in the authors' models.
 - `base`: the slowest initial frequency is about 1/base.
 - `pairs`: as for `rope`; the code uses `half`.
@@ -22,12 +22,12 @@ Positions may be any real numbers, including negative ones.
 
 **Past the training length**: defined, as for `rope`: the slow pairs reach angles that did not occur in training.
 
-**Accuracy.** An angle is as exact as that of `rope` for the given log_freq. Rounding log_freq to float32 changes the
-initial frequencies by up to 10^-6 of their values.
+**Accuracy.** An angle is as exact as that of `rope` for the given log_freq. Rounding log_freq to float32 causes a
+relative change of the initial frequencies of up to 10^-6.
 
 **Traps.** The gradient of log_freq is a sum over tokens weighted by their positions. The code rotates in the opposite
 direction, which does not change any score. It also normalises queries and keys after rotating them, with a weight for
-each channel (QK-RMSNorm): if the two weights of a pair differ, scores depend on more than the offset.
+each channel (QK-RMSNorm). If the weights of a pair's two channels differ, scores depend on more than the offset.
 """
 
 import math
