@@ -30,11 +30,14 @@ _TURN = 2 * np.pi
 
 
 def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before: Any = None) -> Array:
-    """Angles of Selective RoPE: frequencies times running sums of a small network's output for each token.
+    """Return the angles of Selective RoPE: frequencies times running sums, over tokens, of a small network's outputs.
 
-    Let x^ be x with the channels of each head divided by the square root of (the sum of their squares + 1e-6). With
-    ``p = x^ @ down @ up`` and ``f_t = taps_0 * p_{t-3} + ... + taps_3 * p_t``, the angles of token t are
-    ``frequencies * (f_0 + ... + f_t)``, modulo 2 pi.
+    First x is normalised to x^: the channels of each head are divided by the square root of (the sum of their squares
+    + 1e-6). Then the angles of token t, modulo 2 pi, are::
+
+        p = x^ @ down @ up
+        f_t = taps[0] * p_{t-3} + ... + taps[3] * p_t
+        angles_t = frequencies * (f_0 + ... + f_t)
 
     Parameters
     ----------
@@ -43,22 +46,23 @@ def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before
     down : (C, rank) floats
         Learned map from channels to `rank` numbers.
     up : (rank, C/2) floats
-        Learned map from these numbers to one number for each pair of channels. The pairs of the first head come first.
+        Learned map from the `rank` numbers to one number for each pair of channels. The pairs of the first head come
+        first.
     taps : (4, C/2) floats
         Learned taps of a causal depthwise convolution, oldest first.
     frequencies : (D/2,) floats
-        Radians by which a sum of 1 rotates each pair of channels. The authors use
-        ``500000 ** (-np.arange(0, D, 2) / D)``. The length of this array determines D, and so the number C / D of
-        heads.
+        The angle of each pair of channels, in radians, for a running sum of 1. The authors use
+        ``500000 ** (-np.arange(0, D, 2) / D)``. The length of this array determines the width D of a head, and thereby
+        the number of heads, C / D.
     before : pair of arrays, optional
-        State after the preceding tokens: the inputs x of the last n of these tokens, (B, n, C), and the angles of the
-        last token, (B, H, 1, D/2). n is at least 3, or the number of preceding tokens if there are fewer. The state
-        has no gradient.
+        The state after the preceding tokens, if x continues a sequence. The first array has the inputs x of the last n
+        preceding tokens, (B, n, C). The second array has the angles of the last one, (B, H, 1, D/2). n is at least 3,
+        or the number of preceding tokens if there are fewer. No gradient of the state is computed.
 
     Returns
     -------
     (B, H, N, D/2) or (H, N, D/2) float64
-        Angles in [-pi, pi]. The authors form pairs of channels as with ``pairs="half"``.
+        Angles in [-pi, pi]. The pairs of channels are those of ``pairs="half"`` in the authors' code.
 
     Raises
     ------
@@ -67,7 +71,7 @@ def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before
 
     References
     ----------
-    Movahedi, Carstensen et al. 2026, "Selective Rotary Position Embedding" (ICLR); its code, SelectiveRoPE.
+    Movahedi, Carstensen et al. 2026, "Selective Rotary Position Embedding" (ICLR), and its code, SelectiveRoPE.
 
     Examples
     --------
@@ -81,7 +85,9 @@ def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before
 def selective_vjp(
     x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before: Any = None
 ) -> tuple[Array, Pullback]:
-    """`selective`, and its pullback to `x`, `down`, `up` and `taps`.
+    """Return the output of `selective`, and its pullback, which returns a dict of gradients.
+
+    The gradients are those of `x`, `down`, `up` and `taps`.
 
     >>> eye, taps = np.eye(2), np.array([[0.0], [0.0], [0.0], [1.0]])
     >>> pull = selective_vjp(eye, eye[:, :1], [[0.5]], taps, frequencies=[1.0])[1]

@@ -10,7 +10,8 @@
     frequencies         theta of a rotary encoding
     look_back           the rotary offset of every query and key, as an array for inspection
 
-A band has a rotary position for every query and every key, and, for each query, the range of keys that it applies to.
+A band has a rotary position for every query and every key. For each query it also has the range of keys to which it
+applies.
 The rotary offset of query i and key j is queries[i] - keys[j]. Attention with bands computes about as many tiles as
 attention without them, and uses O(N) memory. Keys that are in no band are hidden, and take no time. Pass keys that are
 not rotated, also if they are in a key/value cache. Rotary positions are multiplied by theta in float64, so at position
@@ -52,10 +53,14 @@ __all__ = [
 def self_extend(
     queries: int, keys: int | None = None, *, group: int = 8, window: int = 1024, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Self-Extend: offset m = i - j within a window; beyond it, floor(i / G) - floor(j / G) + w - floor(w / G). Causal.
+    """Self-Extend: beyond a window, each group of G adjacent positions shares one rotary position. Causal.
+
+    The rotary offset of query i and key j is m = i - j if m < w. Otherwise it is
+    floor(i / G) - floor(j / G) + w - floor(w / G).
 
     A model trained on L0 positions can read (L0 - w) G + w positions without any offset that it was not trained on.
-    Beyond the window, offsets also depend on i modulo G. At the edge of the window one offset may occur twice.
+    Beyond the window, the offset depends on i modulo G as well as on m. At the edge of the window one offset may occur
+    twice.
 
     Parameters
     ----------
@@ -97,7 +102,9 @@ def self_extend(
 def rerope(
     queries: int, keys: int | None = None, *, window: int = 512, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """ReRoPE: offset min(m, w). The authors also multiply queries by `fastpe.temperatures.log_n`.
+    """ReRoPE: the rotary offset of query i and key j is min(m, w), where m = i - j.
+
+    The authors also multiply queries by `fastpe.temperatures.log_n`.
 
     Parameters
     ----------
@@ -106,8 +113,8 @@ def rerope(
     window : int
         The window size w: offsets below it are unchanged, and all others become w.
     causal : bool
-        Whether queries see only keys up to their position. If not, the offset is sign(m) min(abs(m), w), also for later
-        keys.
+        Whether queries see only keys up to their position. If not, queries also see later keys, and the offset is
+        sign(m) min(abs(m), w).
 
     Returns
     -------
@@ -136,15 +143,16 @@ def rerope(
 def leaky_rerope(
     queries: int, keys: int | None = None, *, window: int = 512, step: int = 16, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. As for `rerope`, the authors also use
-    `log_n`.
+    """Leaky ReRoPE: the rotary offset is m = i - j within a window of size w, and w + (m - w) / s beyond it.
+
+    The authors also multiply queries by `fastpe.temperatures.log_n`.
 
     Parameters
     ----------
     queries, keys, window, causal, offset
         As for `rerope`.
     step : int
-        The divisor s of positions beyond the window. 1 gives ordinary rotary attention.
+        The divisor s in the formula. 1 gives ordinary rotary attention.
 
     Returns
     -------
@@ -174,32 +182,32 @@ def leaky_rerope(
 def dual_chunk(
     queries: int, keys: int | None = None, *, chunk: int = 3072, local: int = 512, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Dual chunk attention (DCA): keys of each chunk of c = chunk - local keys have the positions 0 .. c - 1. Causal.
+    """Dual chunk attention (DCA): the rotary positions of keys restart at 0 in each chunk. Causal.
 
-    The offset depends on the chunk of the key:
+    A chunk has c = chunk - local keys, at the rotary positions 0 .. c - 1. The rotary offset of query i and key j
+    depends on the chunk of the key:
 
-    - in the chunk of the query, it is m;
-    - in the chunk before, it is min(i mod c + c, chunk) - j mod c;
-    - in all earlier chunks, it is min(2 c - 1, chunk) - j mod c. The last query of the chunk after the key's chunk has
-      the same offset.
+    - i - j, if the key is in the chunk of the query;
+    - min(i mod c + c, chunk) - j mod c, if it is in the chunk before;
+    - min(2 c - 1, chunk) - j mod c, if it is in an earlier chunk.
 
-    The authors use chunk = 3/4 L0 and local = L0 / 8, where L0 is the training length (4096 for the default values).
-    Beyond L0 they also use the scale of `fastpe.temperatures.dual_chunk`.
+    The authors use chunk = 3/4 L0 and local = L0 / 8, where L0 is the training length. The default values are for
+    L0 = 4096. For texts longer than L0, the authors also use the scale of `fastpe.temperatures.dual_chunk`.
 
     Parameters
     ----------
     queries, keys, offset
         As for `self_extend`.
     chunk : int
-        The largest offset of query and key in different chunks.
+        The largest rotary offset between a query and a key in different chunks.
     local : int
-        The number of positions by which chunks are shorter than `chunk`, so that offsets continue across the start of a
-        chunk.
+        The number of positions by which chunks are shorter than `chunk`. Queries up to this many positions after the
+        start of their chunk have the offset i - j to keys of the chunk before, too.
 
     Returns
     -------
     tuple of Band
-        The bands of the query's chunk, of the chunk before, and of all earlier chunks.
+        Three bands: for the query's chunk, for the chunk before, and for all earlier chunks.
 
     Raises
     ------
@@ -235,7 +243,10 @@ def dual_chunk(
 def lm_infinite(
     queries: int, keys: int | None = None, *, window: int = 4096, start: int = 10, offset: Any = None
 ) -> tuple[Band, ...]:
-    """LM-Infinite: keys with m < w, and the first keys at offset w; others are hidden. Causal; O(N (w + start)) time.
+    """LM-Infinite: a query sees the keys within a window, and the first keys at the rotary offset w. Causal.
+
+    The window of query i contains the keys j with i - j < w, at the rotary offset i - j. All keys between the first
+    ones and the window are hidden, so attention takes O(N (w + start)) time.
 
     Parameters
     ----------
@@ -273,11 +284,12 @@ def lm_infinite(
 def streaming(
     queries: int, keys: int | None = None, *, start: int = 4, recent: int = 2000, offset: Any = None
 ) -> tuple[Band, ...]:
-    """StreamingLLM: the latest keys, and the first keys as if directly before them; others are hidden. Causal.
+    """StreamingLLM: a query sees the latest keys, and the first keys as if they were directly before them. Causal.
 
-    The cache of StreamingLLM drops the keys in between, and counts positions among the remaining start + recent keys.
-    Ordinary rotary attention on such a cache gives the same result as these bands, if the keys in the cache are rotated
-    only when they are used. Attention with the bands computes the result in one pass over a whole text.
+    The keys in between are hidden. StreamingLLM drops them from its key/value cache, and numbers the remaining
+    start + recent keys consecutively. Ordinary rotary attention on such a cache gives the same result as these bands,
+    if the keys in the cache are rotated only when they are used. Attention with the bands computes this result in one
+    pass over a whole text.
 
     Parameters
     ----------

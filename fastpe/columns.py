@@ -40,23 +40,23 @@ _LEAST_NORM = 1e-6
 
 
 def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
-    """Key offsets of the forgetting transformer: -C_j, where C_j is the sum of log sigmoid(logit_t) for t up to j.
+    """Return the key offsets -C_j of the forgetting transformer: C_j is the sum of log sigmoid(logit_t) over t <= j.
 
-    The complete term of the score of query i and key j is C_i - C_j, the logarithm of the product of all gates after
-    token j up to token i. C_i is the same for all keys of a query, so it is left out. This changes neither weights nor
-    outputs, except with sinks (see `with_sinks`); the `lse` of attention does not contain C_i.
+    In the paper, the score of query i and key j has the term C_i - C_j: the logarithm of the product of the gates of
+    tokens j + 1 to i. C_i is left out here, because it is the same for all keys of a query. This changes neither
+    weights nor outputs, except with sinks (see `with_sinks`). The `lse` of attention does not contain C_i either.
 
     Parameters
     ----------
     logits : (..., N) floats
         Logits of the gates, one for each token and query head; (B, H, N) or (H, N) for attention.
     before : floats that broadcast to (..., 1)
-        The offset of the last key before these tokens, for a growing key/value cache.
+        The offset of the last key before these tokens, if the tokens continue a sequence, as with a key/value cache.
 
     Returns
     -------
     (..., N) float64
-        The key offsets. In float32, the error of a sum over 65,536 tokens would be 0.1.
+        The key offsets. They are float64 because in float32 the error of a sum over 65,536 tokens would be 0.1.
 
     Raises
     ------
@@ -76,7 +76,9 @@ def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
 
 
 def forget_gate_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]:
-    """`forget_gate`, and its pullback to `logits` and `before`.
+    """Return the output of `forget_gate`, and its pullback, which returns a dict of gradients.
+
+    The gradients are those of `logits` and `before`.
 
     >>> forget_gate_vjp([0.0, 0.0])[1]([1.0, 1.0])["logits"].tolist()
     [-1.0, -0.5]
@@ -92,9 +94,10 @@ def forget_gate_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]
 
 
 def cable(logits: Any, *, before: Any = 0.0) -> Array:
-    """Key offsets of CABLE: the sum of softplus(logit_t) for t up to j, which equals `forget_gate` of -logits.
+    """Return the key offsets of CABLE: for key j, the sum of softplus(logit_t) over t <= j.
 
-    The published code does not divide scores by sqrt(D): pass ``scale=1`` to attention.
+    This equals `forget_gate` of -logits. The published code does not divide scores by sqrt(D): pass ``scale=1`` to
+    attention.
 
     Parameters
     ----------
@@ -123,7 +126,9 @@ def cable(logits: Any, *, before: Any = 0.0) -> Array:
 
 
 def cable_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]:
-    """`cable`, and its pullback to `logits` and `before`.
+    """Return the output of `cable`, and its pullback, which returns a dict of gradients.
+
+    The gradients are those of `logits` and `before`.
 
     >>> cable_vjp([0.0, 0.0])[1]([1.0, 1.0])["logits"].tolist()
     [1.0, 0.5]
@@ -138,19 +143,21 @@ def cable_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]:
 
 
 def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = False) -> Array:
-    """Key offsets with which weights decay like the states of Mamba-2: the sum of Delta_t exp(log_rate) for t up to j.
+    """Return key offsets that make attention weights decay like the states of Mamba-2.
+
+    The offset of key j is the sum of Delta_t exp(log_rate) over t <= j, where Delta_t = softplus(steps_t).
 
     Parameters
     ----------
     steps : (..., H, N) floats
-        Step sizes before softplus: Delta_t = softplus(steps_t).
+        Step sizes before softplus, one for each token and head.
     log_rate : (H,) floats
-        The logarithm of -A.
+        The logarithm of -A, where A < 0 is the scalar of each head in Mamba-2.
     before
         As for `forget_gate`.
     weighs_keys : bool
         Whether Delta_j also multiplies the weight of key j, as in Mamba-2. If so, log Delta_j is added to the offset
-        of the key, and `before` is the last sum without log Delta.
+        of key j. `before` must not contain this logarithm.
 
     Returns
     -------
@@ -175,7 +182,9 @@ def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = F
 
 
 def decay_vjp(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = False) -> tuple[Array, Pullback]:
-    """`decay`, and its pullback to `steps`, `log_rate` and `before`.
+    """Return the output of `decay`, and its pullback, which returns a dict of gradients.
+
+    The gradients are those of `steps`, `log_rate` and `before`.
 
     >>> decay_vjp([[0.0, 0.0]], [0.0])[1]([[1.0, 1.0]])["log_rate"].round(6).tolist()
     [2.079442]
@@ -215,26 +224,27 @@ def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Arr
 
 
 def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
-    """The output of attention with sinks, for key offsets that leave out a term of the query, as in `forget_gate`.
+    """Return the output of attention with sinks, for key offsets that are running sums, as those of `forget_gate`.
 
-    The score of a sink is compared with complete scores, which contain C_i. The key offset at the position of the
-    query, -C_i, is therefore first subtracted from `lse`.
+    With such key offsets, the scores in `lse` lack the term C_i of the query (see `forget_gate`). The score of a sink
+    must be compared with scores that contain it. This function therefore subtracts the key offset at the query's own
+    position, -C_i, from `lse`.
 
     Parameters
     ----------
     out : (B, H, N, Dv) floats
-        Output of attention without sinks. The axis B may be missing in all arguments.
+        Output of `fastpe.attention` without sinks. The axis B may be missing in all arguments.
     lse : (B, H, N) floats
-        The `lse` that the same call returns with ``return_lse=True``.
+        The second output of the same call of attention, with ``return_lse=True``.
     sinks : (H,) floats
         The score of one extra key per head; this key has no value.
     own_offset : (B or 1, H or 1, N) floats
-        `key_offset` at the positions of the queries.
+        For each query, the `key_offset` of the key at the same position.
 
     Returns
     -------
     (B, H, N, Dv)
-        out times sigmoid(lse - own_offset - sink), in out's dtype.
+        out * sigmoid(lse - own_offset - sinks), in out's dtype.
 
     Raises
     ------
@@ -250,8 +260,9 @@ def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
 
 
 def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Array, Pullback]:
-    """`with_sinks`, and its pullback to all arguments. Pass the gradients of `out` and `lse` to the pullback of
-    attention.
+    """Return the output of `with_sinks`, and its pullback, which returns a dict of the gradients of all arguments.
+
+    Pass the gradients of `out` and `lse` to the pullback of attention.
 
     >>> with_sinks_vjp(np.ones((1, 1, 1)), [[0.0]], [0.0], [[0.0]])[1](np.ones((1, 1, 1)))["sinks"].tolist()
     [-0.25]
@@ -287,10 +298,10 @@ def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Arr
 
 
 def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
-    """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), where u is the normalised direction.
+    """Return the slopes of GRAPE-A: slopes * softplus(weight) * softplus(u . x / sqrt(D)).
 
-    Pass the result to attention as `key_slope` if x are keys, and as `query_slope` if x are queries. Attention adds
-    both terms if both slots are passed.
+    Here u is `direction` divided by its norm. Pass the result to attention as `key_slope` if x are keys, and as
+    `query_slope` if x are queries. If you pass both, attention adds both terms to the score.
 
     Parameters
     ----------
@@ -301,7 +312,7 @@ def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
     slopes : (H,) floats
         The slopes of ALiBi, which are not learned.
     weight : (H,) floats
-        Learned weights; 0.541324855 gives a factor of 1.
+        Learned weights; softplus(0.541324855) is 1.
 
     Returns
     -------
@@ -326,7 +337,9 @@ def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
 
 
 def gated_slopes_vjp(x: Any, direction: Any, *, slopes: Any, weight: Any) -> tuple[Array, Pullback]:
-    """`gated_slopes`, and its pullback to `x`, `direction` and `weight`.
+    """Return the output of `gated_slopes`, and its pullback, which returns a dict of gradients.
+
+    The gradients are those of `x`, `direction` and `weight`.
 
     >>> pull = gated_slopes_vjp([[[0.0, 3.0]]], [[2.0, 0.0]], slopes=[0.5], weight=[0.0])[1]
     >>> pull([[1.0]])["weight"].round(6).tolist()

@@ -95,7 +95,7 @@ class Option:
         return self.minimum <= number <= self.maximum and self.above < number < math.inf
 
     def parse(self, key: str, text: str) -> Any:
-        """Return the value that a text from a command line stands for."""
+        """Return the value of the option that is written as `text` on a command line."""
         text = text.strip()
         if self.optional and text.lower() in ("none", "null"):
             return None

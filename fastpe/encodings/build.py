@@ -68,6 +68,8 @@ def build(
 ) -> dict[str, np.ndarray]:
     """Fill the slots of an encoding, or of a sum of encodings such as ``"wavelet+alibi"``.
 
+    A slot is a value that acts at one point of a transformer: for example a table, angles of rotations, or a bias.
+
     Parameters
     ----------
     name : str
@@ -75,37 +77,39 @@ def build(
     length : int
         Number of positions N.
     dim, heads : int
-        Width C of a table, and number of heads H.
+        Width C of the model, and its number of heads H.
     train_length : int, optional
-        The length that the encoding is made for. Default: `length`.
+        The training length, on which some encodings depend. Default: `length`.
     causal : bool
         Whether the model that uses the encoding is causal.
     positions : array, optional
-        (N,) or (B, N), integers or reals in any order. Default: 0, 1, ..., N-1. With the axis B, slots that depend on
-        positions get a leading axis B. If the positions of the encoding have several coordinates, the shape is
-        (N, axes) or (B, N, axes), and the encoding's page states the default.
+        (N,) or (B, N), integers or reals in any order. Default: 0, 1, ..., N-1. If positions have the axis B, slots
+        that depend on positions have it, too, as their first axis. If a position of the encoding has several
+        coordinates, the shape is (N, axes) or (B, N, axes), and the encoding's page states the default.
     start : float
         A number that is added to every position.
     dtype : float32 or float64
-        The dtype of the slots. `angles`, `growth`, and `rotors` of blocks of one channel are always float64.
+        The dtype of the slots, except `angles`, `growth`, and `rotors` with blocks of one channel: these are float64.
     params : dict, optional
         Values of the parameters, in the form that `init` returns. Default: the initial values for `seed`.
     seed : int
         Seed of the initial values.
     reference : bool
-        Whether to use the NumPy formula. The arrays are then float64.
+        Whether to compute the slots with the encoding's formula in NumPy, and not with its faster code. All arrays are
+        then float64.
     out : dict, optional
-        Slot name -> array to fill, with the shape and dtype of the slot and any strides. Objects that support the
-        buffer protocol, or ``__dlpack__`` on the CPU, are accepted. The arrays must not share memory with each other,
-        with `params` or with `positions`.
+        Slot name -> array to fill. The shape and dtype are those of the slot; the strides may be any. Objects that
+        support the buffer protocol, or ``__dlpack__`` on the CPU, are also accepted. The arrays must not share memory
+        with each other, with `params` or with `positions`. Default: new arrays.
     **options
         The options of the encoding. In a sum, their names start with the encoding's key: ``**{"wavelet.scale": 2.0}``.
 
     Returns
     -------
     dict
-        Slot name -> array; `fastpe.encodings.slots.SLOTS` lists the shapes. "scale", "pairs" and "rectify" are plain
-        values. `fastpe.attention` accepts all slots except those that are added at the input.
+        Slot name -> array; `fastpe.encodings.slots.SLOTS` lists the shapes. "scale", "pairs" and "rectify" are not
+        arrays, but a float, a str and a bool. `fastpe.attention` takes all slots as keyword arguments, except "table",
+        "qk_table" and "taps", which act before attention.
 
     Raises
     ------
@@ -176,7 +180,7 @@ def init(
 ) -> dict[str, np.ndarray]:
     """Return the initial values of an encoding's parameters, drawn as its authors draw them.
 
-    Random values depend only on the seed and on the encoding's key; they come from `fastpe.base.random`.
+    The random numbers come from `fastpe.base.random`, and depend only on the seed and on the encoding's key.
 
     Parameters
     ----------
@@ -218,8 +222,8 @@ def pull(
     name, length
         The same as for `build`.
     dslots : dict
-        Slot name -> gradient of a scalar with respect to that slot, in the slot's shape. Slots of encodings that have
-        parameters are required; other slots are optional.
+        Slot name -> gradient of a scalar loss with respect to the slot, in the shape of the slot. In a sum, slots that
+        only encodings without parameters fill may be left out.
     params : dict
         The values that were passed to `build`.
     **request
@@ -270,10 +274,10 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     name : str
         Key of an encoding whose angles are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
     length : int
-        The length for which the frequencies are computed. It matters only for encodings whose frequencies depend on it.
+        The length for which the frequencies are computed. Most encodings have the same frequencies at every length.
     **request
-        The same as for `fastpe.build`: dim, heads, train_length, options of the encoding. The slots ``pairs`` and
-        ``scale`` are not returned here; `build` returns them.
+        The same as for `fastpe.build`: dim, heads, train_length, options of the encoding. This function does not return
+        the slots ``pairs`` and ``scale``; `build` returns them.
 
     Returns
     -------
@@ -283,8 +287,8 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     Raises
     ------
     TypeError, ValueError
-        For the same reasons as `fastpe.build`. Also if the angles are not positions times frequencies, or if the
-        encoding fills `rotors`, which `fastpe.attention` does not take together with `theta` and `bands`.
+        For the same reasons as `fastpe.build`; also if the angles are not positions times frequencies, or if the
+        encoding fills ``rotors``. `fastpe.attention` does not accept ``rotors`` together with ``theta`` and ``bands``.
 
     Examples
     --------

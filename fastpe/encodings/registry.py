@@ -45,7 +45,7 @@ def built_in() -> tuple[str, ...]:
 
 
 def list_encodings() -> tuple[str, ...]:
-    """Return the keys of all encodings, sorted: from fastpe, from installed packages, and registered ones.
+    """Return the sorted keys of all encodings: those of fastpe, those of installed packages, and registered ones.
 
     >>> {"alibi", "learned", "legendre"} <= set(list_encodings())
     True
@@ -63,12 +63,12 @@ def register(module_or_path: Any) -> str:
     Parameters
     ----------
     module_or_path : module, str or pathlib.Path
-        A module, or the path of a Python file, which is run.
+        A module, or the path of a Python file. The file is executed.
 
     Returns
     -------
     str
-        The key of the encoding: the name of the module or of the file.
+        The key of the encoding: the name of the module, or of the file without ".py".
 
     Raises
     ------

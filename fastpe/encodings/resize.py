@@ -18,8 +18,9 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
     Parameters
     ----------
     name : str
-        Key of an encoding that has such a method: `learned` (linear), `learned_2d` (bilinear), `factorised_st` (nearest
-        neighbour), `swin_bias` (bicubic), `beit_bias` (an uneven spline).
+        Key of an encoding that has such a method: `learned` (linear interpolation), `learned_2d` (bilinear),
+        `factorised_st` (nearest neighbour), `swin_bias` (bicubic), `beit_bias` (a spline through unevenly spaced
+        points).
     params : dict
         Parameter name -> array, as returned by `fastpe.init` or learned by a model.
     **sizes
@@ -29,7 +30,7 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
     Returns
     -------
     dict
-        Parameter name -> array, with the dtype of the given array.
+        Parameter name -> array, in the dtype of the array in `params`.
 
     Raises
     ------

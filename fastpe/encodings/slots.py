@@ -83,7 +83,7 @@ class Spec:
         return max(abs(float(end) + self.start) for end in (self.positions.min(), self.positions.max()))
 
     def points(self) -> np.ndarray:
-        """The positions plus `start`, float64: (N,) by default, otherwise the shape of the given positions."""
+        """Return the positions plus `start`, float64. The shape is that of `positions`, or (N,) if these are None."""
         import numpy as np
 
         base = np.arange(self.length, dtype=np.float64) if self.positions is None else self.positions

@@ -45,8 +45,8 @@ def compare(
 ) -> Compared | None:
     """Train every encoding on every task with the same seeds, and compare the results with those of a baseline.
 
-    All comparisons are paired: runs with the same seed have the same data, order of the data and test sequences.
-    Finished runs are not repeated. After an interruption, the same call continues the study.
+    All comparisons are paired: runs of a task with the same seed have the same training data in the same order, and the
+    same test sequences. Finished runs are not repeated. After an interruption, the same call continues the study.
 
     Parameters
     ----------
@@ -59,24 +59,27 @@ def compare(
     baseline : str, optional
         The encoding that the others are compared with. The default is nope if it is among them, else the first.
     choose : dict of str to list, optional
-        Settings, or options that every encoding has, and their candidate values. For every task and encoding, all
-        combinations are trained on seeds other than `seeds`, and the best one in validation is chosen. See
-        `fastpe.experiments.study`.
+        Name of a setting, or of an option that every encoding has -> list of candidate values. For each task and
+        encoding, all combinations of candidates are trained with other seeds than `seeds`. The runs of the study then
+        use the combination that is best in validation. See `fastpe.experiments.study`.
     choose_seeds : int or sequence of int, optional
-        The seeds of these tuning runs, or their number (by default 3); none of them may be among `seeds`.
+        The seeds with which candidates are trained, or the number of these seeds (by default 3). They must not be among
+        `seeds`.
     out : str or pathlib.Path
         The study folder, which receives ``runs/``, ``study.toml`` and the report.
     runs : str or pathlib.Path, optional
-        The folder of the runs, by default ``out/runs``. If two studies use the same folder, runs that both contain are
-        made once.
+        The folder of the runs, by default ``out/runs``. Two studies that use the same folder share the runs that are in
+        both.
     workers : int, optional
-        Number of processes, each with one thread; results do not depend on it. The default is one for each core.
+        Number of processes, each with one thread; by default the number of cores. Results do not depend on it.
     shard : (int, int), optional
-        (k, n): make only the k-th of n parts of the runs, counted from 1, for example in an array of batch jobs.
-        `fastpe merge` joins the parts. If settings are chosen, all runs of a task and an encoding are in the same part.
+        (k, n): divide the runs into n parts, and make only part k, counted from 1. For example, each job of an array of
+        batch jobs makes one part. `fastpe merge` joins the parts. With `choose`, all runs of the same task and encoding
+        are in the same part.
     cluster : str, optional
-        Make the runs on dask.distributed: "local", the address of a scheduler, or the path of a scheduler file. Dask
-        exchanges pickles and, by default, authenticates nobody: use it only in a network in which you trust everyone.
+        Make the runs on a Dask cluster (dask.distributed): "local", the address of a scheduler, or the path of a
+        scheduler file. Dask exchanges pickles and, by default, authenticates nobody. Use it only in a network in which
+        you trust everyone.
     progress : callable, optional
         Called with every event, see `fastpe.experiments.jobs.JobEvent`.
     **settings
@@ -85,7 +88,7 @@ def compare(
     Returns
     -------
     Compared or None
-        The study with its results; None for a shard.
+        The study with its results; None if `shard` is given.
 
     Raises
     ------

@@ -51,7 +51,7 @@ def attention(
         Queries. Query i is at position i + M - N. For half precision (bfloat16 from `ml_dtypes`), the computation is in
         float32. Exception: with at least 64 queries and keys, products of bfloat16 inputs use bfloat16 operands and
         float32 sums if the CPU has instructions for them.
-    k : (B, Hk, M, D), or with as few axes as q, of q's dtype
+    k : (B, Hk, M, D), (Hk, M, D) or (M, D) of q's dtype, with as many axes as q
         Keys. Hk divides H; query head h uses key head h // (H / Hk).
     v : (B, Hk, M, Dv), of q's dtype
         Values.
@@ -102,9 +102,10 @@ def attention(
     Returns
     -------
     out : (B, H, N, Dv)
-        In q's dtype; without the axes that q does not have. Rows that see no key are zero.
+        In q's dtype. The axes B and H are present only if q has them. Outputs of queries that see no key are zero.
     lse : (B, H, N)
-        Only if `return_lse`; -inf for rows that see no key and have no sink.
+        Only if `return_lse`: the logarithms of the softmax denominators; -inf for queries that see neither a key nor a
+        sink.
 
     Raises
     ------
@@ -199,36 +200,36 @@ def attention_vjp(
     wrt: tuple[str, ...] | None = None,
     **slots: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
-    """Return the output of `attention`, and its pullback, a function that computes gradients.
+    """Return the output of `attention`, and its pullback, which returns a dict of gradients.
 
     Parameters
     ----------
     q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, bands, \
     tolerance, return_lse, **slots
-        As for `attention`. `pullback` reads the arrays again, so do not change them before you call it. Only ``index``,
-        `lengths`, `spans`, `query_start` and `bands` are copied.
+        As for `attention`. `pullback` reads these arrays again, so do not change them before you call it. The
+        exceptions are ``index``, `lengths`, `spans`, `query_start` and `bands`, which are copied.
     wrt : tuple of str, optional
-        The arguments to compute gradients for. By default q, k, v, `sinks`, a `mask` of floats, and every given slot
-        of real numbers, which excludes ``index``, ``rectify`` and ``pairs``.
+        The arguments whose gradients are computed. By default q, k, v, and those that you pass among `sinks`, a `mask`
+        of floats, and the slots except ``index``, ``rectify`` and ``pairs``, which have no gradient.
 
     Returns
     -------
     out : array, or (array, array)
         What `attention` returns.
     pullback : callable
-        ``pullback(dout)`` returns a dict from argument name to gradient, which has the shape and dtype of the argument.
-        With `return_lse` it also accepts ``pullback((dout, dlse))``.
+        ``pullback(dout)`` takes the gradient with respect to `out`, and returns a dict: argument name -> gradient, in
+        the shape and dtype of the argument. With `return_lse`, ``pullback((dout, dlse))`` is also possible.
 
     Raises
     ------
     TypeError, ValueError
-        As for `attention`; also if `wrt` is not a tuple of names, or names an argument that is not given or has no
-        gradient.
+        As for `attention`; also if `wrt` is not a tuple of names, or if it names an argument that is not given or has
+        no gradient.
 
     Notes
     -----
-    NaN and infinity in q, k, v and `dout` affect only queries and keys that see each other: see the notes of
-    `attention`.
+    NaN and infinity in q, k, v and `dout` spread only between queries and the keys that they see. The notes of
+    `attention` state the exceptions.
 
     References
     ----------

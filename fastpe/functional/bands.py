@@ -12,10 +12,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Band(NamedTuple):
-    """Rotary positions of queries and keys, and the range of keys of each query for which they are used.
+    """Rotary positions of queries and keys, and for each query the range of keys for which they are used.
 
-    Query i is rotated by queries[i] theta and key j by keys[j] theta, so the rotary offset between them is
-    queries[i] - keys[j], independent of their positions in the sequence.
+    Query i is rotated by the angles queries[i] theta, and key j by the angles keys[j] theta; `fastpe.attention` takes
+    the frequencies theta as a slot. The rotary offset of query and key is therefore queries[i] - keys[j], whatever
+    their positions in the sequence are.
 
     Attributes
     ----------
@@ -24,7 +25,7 @@ class Band(NamedTuple):
     keys : (M,) or (B or 1, M) floats
         Rotary positions of the keys.
     spans : (N, 2) or (B or 1, N, 2) int
-        For each query, the index of the first key in the band, and the index after the last one.
+        For each query, the index of the first key in the band, and the index after the last key in it.
 
     Examples
     --------
@@ -49,7 +50,7 @@ def look_back(bands: Sequence[Band]) -> Array:
     Returns
     -------
     (B or 1, N, M) float64
-        NaN where no band has the pair of query and key.
+        NaN for a query and a key that are in no band together.
 
     Examples
     --------

@@ -30,14 +30,15 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
     Parameters
     ----------
     x : (..., N, D) float64, float32, float16 or bfloat16
-        Queries, keys, or any other rows. For half precision (bfloat16 from `ml_dtypes`), the computation is in float32.
+        Queries, keys, or any other rows. With float16 and bfloat16 (from `ml_dtypes`), the computation is in float32.
     angles : (N, R) or (..., N, R) floats, optional
         Angles in radians; R is at most D / 2. The axes before N broadcast to those of x. Sine and cosine are computed
         in float64. The channels from 2 R on are unchanged.
     pairs : "interleaved" or "half"
-        Whether pair c consists of channels 2 c and 2 c + 1 (Su et al.), or c and c + R (GPT-NeoX, Llama).
+        The channels of pair c: 2 c and 2 c + 1 if "interleaved" (Su et al.), c and c + R if "half" (GPT-NeoX, Llama).
     cos_sin : tuple of two arrays of floats, each shaped as `angles`, optional
-        Factors for each pair in place of `angles`. They need not be cosines and sines: YaRN, for example, scales them.
+        Cosines and sines, in place of `angles`. Other numbers are also allowed: YaRN, for example, scales cosines and
+        sines.
 
     Returns
     -------
@@ -66,27 +67,27 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
 def rotate_vjp(
     x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None, wrt: tuple[str, ...] | None = None
 ) -> tuple[Array, Callable[[Any], dict[str, Any]]]:
-    """Return the output of `rotate`, and its pullback, a function that computes gradients.
+    """Return the output of `rotate`, and its pullback, which returns a dict of gradients.
 
     Parameters
     ----------
     x, angles, pairs, cos_sin
-        As for `rotate`. `pullback` reads the arrays again, so do not change them before you call it.
+        As for `rotate`. `pullback` reads these arrays again, so do not change them before you call it.
     wrt : tuple of str, optional
-        The arguments to compute gradients for. By default x and `angles` or `cos_sin`.
+        The arguments whose gradients are computed. By default x, and `angles` or `cos_sin`, whichever is given.
 
     Returns
     -------
     y : (..., N, D)
         The return value of `rotate`.
     pullback : callable
-        ``pullback(dy)`` returns a dict from argument name to gradient, which has the shape and dtype of the argument;
-        for `cos_sin` it is a tuple of two arrays.
+        ``pullback(dy)`` takes the gradient with respect to y, and returns a dict: argument name -> gradient, in the
+        shape and dtype of the argument. The gradient for `cos_sin` is a tuple of two arrays.
 
     Raises
     ------
     TypeError, ValueError
-        As for `rotate`; also if `wrt` is not a tuple of names, or names an argument that is not given.
+        As for `rotate`; also if `wrt` is not a tuple of names, or if it names an argument that is not given.
 
     Examples
     --------

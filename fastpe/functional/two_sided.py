@@ -34,39 +34,40 @@ def two_sided(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None = None, lengths: Any = None,
     tolerance: float | None = None, return_lse: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Bidirectional attention with sums of gates towards the past and sums of other gates towards the future.
+    """Bidirectional attention with two sets of gates: one for keys before the query, one for keys after it.
 
-    For query i and key j, in addition to all other terms of a score::
+    The score S_ij of query i and key j gets one more term::
 
-        S_ij += before_j - before_i  where j <= i,      S_ij += after_i - after_j  where j > i
+        S_ij += before_j - before_i  if j <= i,      S_ij += after_i - after_j  if j > i
 
-    With `before` and `after` from `forget_gate` the terms are C_i - C_j and C'_j - C'_i, where C and C' are the running
-    sums of the logarithms of two gates. Every gate between a query and a key, on either side, reduces the key's weight.
+    If `before` and `after` come from `forget_gate`, these terms are C_i - C_j and C'_j - C'_i. Here C and C' are the
+    running sums of the logarithms of the two sets of gates. On both sides, every gate between query and key reduces
+    the weight of the key.
 
     Parameters
     ----------
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv), or with fewer axes
         As for `fastpe.attention`, with as many queries as keys.
     before, after : (H or 1, N) floats, optionally after an axis B
-        Running sums over the sequence, such as `forget_gate`, `cable` and `decay` return. `before` is for keys before
-        the query, `after` for keys after it. They are converted to float64.
+        Running sums over the sequence, as `forget_gate`, `cable` and `decay` return them. `before` is for keys before
+        the query, and `after` for keys after it. Both are converted to float64.
     window, lengths, tolerance, return_lse, **options
         As for `fastpe.attention`. The options are ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``,
         ``scale`` and slots. Not supported: ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``,
-        ``counts``, ``softcap``, and the slots of a network (``mlp_in``) and of reflections (``reflectors``).
+        ``counts``, ``softcap``, and the slots of DAPE (``mlp_in``) and of PaTH (``reflectors``).
 
     Returns
     -------
     out : (B, H, N, Dv)
-        The output, in q's dtype; without the axes that q does not have.
+        The output, in q's dtype. The axes B and H are present only if q has them.
     lse : (B, H, N)
-        Only if `return_lse`: the logarithms of the softmax denominators. They are computed from the scores with all
-        terms of the formula above; sinks are compared with these scores, too.
+        Only if `return_lse`: the logarithms of the softmax denominators. The scores in them contain the terms of the
+        formula above, and sinks are compared with these scores.
 
     Raises
     ------
     TypeError, ValueError
-        As `fastpe.attention` does; also if `before` or `after` has another shape.
+        As `fastpe.attention` does; also if `before` or `after` has a wrong shape.
 
     References
     ----------
@@ -90,7 +91,9 @@ def two_sided_vjp(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None = None, lengths: Any = None,
     tolerance: float | None = None, return_lse: bool = False, wrt: tuple[str, ...] | None = None, **options: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:  # fmt: skip
-    """Return the output of `two_sided`, and its pullback. `wrt` is as for `fastpe.attention_vjp`.
+    """Return the output of `two_sided`, and its pullback, which returns a dict of gradients.
+
+    `wrt` is as for `fastpe.attention_vjp`.
 
     >>> q, sums = np.ones((1, 2, 4)), np.zeros((1, 2))
     >>> out, pullback = two_sided_vjp(q, q, q, sums, sums)

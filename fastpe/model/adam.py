@@ -154,7 +154,7 @@ class Adam:
             return self.model._gradients(x, y, weights, lengths, threads, self.steps, self._update(self.steps + 1))[0]
 
     def copies(self) -> tuple[int, dict[str, Array]]:
-        """The number of updates so far, and copies of the parameters and of both moments at that step.
+        """Return the number of updates so far, and copies of the parameters and both moments after these updates.
 
         Examples
         --------

@@ -271,7 +271,10 @@ class ModelConfig:
         return self.position_range or self.encoding_length or self.train_length
 
     def spec(self, length: int, positions: Any = None) -> Spec:
-        """The sizes that the encoding is built with at `length` positions; `positions` are needed if they are drawn."""
+        """Return the sizes for which the encoding is built at `length` positions.
+
+        If the model draws positions at random, pass the drawn ones as `positions`.
+        """
         return make_spec(
             length,
             dim=self.width,
@@ -284,14 +287,17 @@ class ModelConfig:
         )
 
     def spec_of(self, part: Part, length: int) -> Spec:
-        """The sizes that one term of the encoding is built with; its table has all rows that a rule may select."""
+        """Return the sizes for which one term of a sum of encodings is built.
+
+        If positions follow from tokens by a rule, a table has all rows that the rule may choose, whatever `length` is.
+        """
         rows = self.rule.rows if self.rule is not None and "table" in part.encoding.slots else 0
         if not rows:
             return self.spec(length)
         return replace(self, positions="usual", train_length=rows, encoding_length=None).spec(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings as plain JSON values; `from_dict` is its inverse."""
+        """Return all settings as plain JSON values. `from_dict` is the inverse."""
         stored = ((f, getattr(self, f.name)) for f in fields(self) if f.compare)
         return {f.name: _plain(value) for f, value in stored if value is not None or not f.metadata}
 

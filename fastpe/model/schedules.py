@@ -105,15 +105,16 @@ SCHEDULES: Mapping[str, Schedule] = {
 
 
 def schedule(name: str, near: int | None = None) -> dict[str, Any]:
-    """Return the settings for the layers of a released model.
+    """Return settings that give each layer the encoding and the window of a released model.
 
     Parameters
     ----------
     name : str
         A key of `SCHEDULES`.
     near : int, optional
-        Size of the windows or chunks in positions; also the number of positions after which the temperature takes a
-        step. By default as in the released model.
+        Size of the windows or chunks, in positions. In "llama4" it also replaces the option `every` of the encoding
+        `temperature`: the number of positions after which attention becomes sharper by a step. By default the values
+        of the released model.
 
     Returns
     -------
@@ -123,7 +124,7 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     Raises
     ------
     ValueError, TypeError
-        If there is no such schedule, or if `near` is given and no layer has a window or chunk.
+        If there is no such schedule, or if `near` is given although no layer has windows or chunks.
 
     Examples
     --------

@@ -100,7 +100,7 @@ class Transformer(Writing):
             return _restored, (self.config, self._layout.flat.copy(), self._vocabulary)
 
     def copies(self) -> dict[str, Array]:
-        """Copies of all parameters, taken at one moment even if another thread trains the model.
+        """Return copies of all parameters, all of the same training step even if another thread trains the model.
 
         Returns
         -------
@@ -116,7 +116,7 @@ class Transformer(Writing):
             return self._layout.views_of(self._layout.flat.copy())
 
     def dropout_factors(self, batch: int, length: int, draw: int = 0) -> dict[str, Array]:
-        """The factors by which dropout multiplies activations in `loss_and_grads`: 0, or 1 / (1 - dropout).
+        """Return the factors by which dropout multiplies activations in `loss_and_grads`: 0 or 1 / (1 - dropout).
 
         Parameters
         ----------
@@ -129,7 +129,8 @@ class Transformer(Writing):
         -------
         dict of str to float64 array
             - ``embed`` (B, N, C): for the embedded input;
-            - ``layers.{l}.attention`` and ``layers.{l}.feedforward`` (B, N, C): for their outputs in layer l;
+            - ``layers.{l}.attention`` and ``layers.{l}.feedforward`` (B, N, C): for the outputs of attention and
+              feed-forward in layer l;
             - ``layers.{l}.attention.weights`` (B, H, N, N): for the attention weights of layer l.
 
         Examples
@@ -145,7 +146,7 @@ class Transformer(Writing):
         return dropout.factors(self.config, batch, length, draw)
 
     def save(self, path: Any) -> None:
-        """Write the parameters to a safetensors file with the configuration in its header; `fastpe.load` reads it.
+        """Write the parameters to a safetensors file whose header holds the configuration; `fastpe.load` reads it.
 
         Parameters
         ----------
@@ -171,16 +172,17 @@ class Transformer(Writing):
     def loss(
         self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
     ) -> float:
-        """The loss over a batch, without gradients and without dropout.
+        """Return the loss over a batch, computed without dropout.
 
-        If the model has no dropout, this loss equals the loss that `loss_and_grads` returns, up to rounding.
+        If the model has neither dropout nor random positions, this is the loss that `loss_and_grads` returns, up to
+        rounding.
 
         Parameters
         ----------
         x, y, weights, lengths, threads
             As for `loss_and_grads`.
         draw : int
-            Selects the random positions, if the model has random positions, as for a call of the model.
+            If the model has random positions, this number selects them, as `draw` does in a call of the model.
 
         Returns
         -------
@@ -199,11 +201,11 @@ class Transformer(Writing):
     def loss_and_grads(
         self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
     ) -> tuple[float, dict[str, Array]]:
-        """Loss over a batch and its gradient with respect to every parameter.
+        """Return the loss over a batch, and its gradient with respect to every parameter.
 
-        The loss is the mean over all targets of the squared error or, with a vocabulary, of the cross entropy in nats:
-        minus the natural logarithm of the softmax of the logits at the target token. With weights it is the weighted
-        mean, divided by the sum of the weights.
+        The loss is a mean over all targets. For a model of numbers it is the mean squared error, and for a model with
+        a vocabulary the mean cross entropy in nats. With `weights`, it is the weighted mean: each error is multiplied
+        by its weight, and the sum is divided by the sum of the weights.
 
         Parameters
         ----------
@@ -211,7 +213,7 @@ class Transformer(Writing):
             Inputs and targets: finite numbers or, with a vocabulary of V tokens, integers in [0, V).
         weights : array_like of y's shape, optional
             Weight of each target in the mean: finite numbers of at least 0, not all 0, or booleans. A target with
-            weight 0 may be anything, such as -100 or NaN; x must be valid everywhere.
+            weight 0 may be anything, such as -100 or NaN. The inputs x must be valid everywhere.
         lengths : array_like (B,) of int, optional
             Lengths of the sequences, at most N. Positions beyond the end of a sequence are not read and cost nothing.
             The position encoding is the one for N positions.
@@ -229,11 +231,11 @@ class Transformer(Writing):
         Raises
         ------
         TypeError, ValueError
-            If x, y or weights holds other values than these, or if their shapes differ.
+            If x, y or weights has invalid values, or if their shapes differ.
 
         Examples
         --------
-        A model with equal logits for all tokens has the loss log V. The target of each token is the next token:
+        If the logits of all V tokens are equal, the loss is ln V. Here the target of each token is the next token:
 
         >>> model = Transformer(ModelConfig("sinusoidal", width=16, causal=True, vocabulary=65, train_length=8))
         >>> model.parameters["head.weight"][...] = model.parameters["head.bias"][...] = 0

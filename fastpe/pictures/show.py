@@ -20,8 +20,12 @@ def show(
 ) -> Figure:  # fmt: skip
     """Draw an encoding: before training, or with the parameters that a model or a run has learned.
 
-    The slots that the encoding fills determine what is drawn: a table as a map, with dot products and cosines between
-    positions; rotations with wavelengths and decay; biases and gains against the offset; vectors against the offset.
+    What is drawn depends on the arrays that the encoding gives to a model:
+
+    - a table: the table as a map, and the dot products and cosines between positions;
+    - rotations: the wavelengths, and the decay of the score with the distance;
+    - biases, gains and vectors for each offset: their values as functions of the offset.
+
     With `theory`, the curves of `fastpe.theory` are drawn instead. The training length is marked. A notebook displays
     the figure. No file is written, and the figure is not registered with pyplot.
 
@@ -34,18 +38,21 @@ def show(
         Number of positions to show. The default is twice the training length (four times with `theory`), or the
         training length if the encoding is undefined beyond it.
     layer : int, optional
-        For a model or a run whose layers have separate parameters: the layer to show. The default is 0, the first.
+        The layer to show, if layers of the model or run have separate parameters of the encoding. The default is 0, the
+        first layer.
     theory : bool
         Draw the curves of `fastpe.theory`:
 
-        - for a table, the distance of rows from the trained rows, the spectrum, the kernel against the lag, and the
-          information about the position against the noise;
-        - for rotations, turns, unseen angles and similarity;
-        - for biases, against the length: the reach, the effect, and how much a longer text changes the weights.
+        - for a table: the distance of each row from the nearest trained row, the singular values, the mean dot product
+          of two rows as a function of their distance, and the information about the position in a row with noise;
+        - for rotations: the number of turns within the training length, the angles not seen in training, and the score
+          of equal query and key as a function of their distance;
+        - for biases, as functions of the length: how many keys are used, how many have 99 % of the weight, how much the
+          bias changes the weights at most, and how much a longer text changes them.
     **request
         If `what` is the name of an encoding: `dim`, `heads`, `train_length`, `causal` and `seed` (by default those of
-        `TrainConfig`), and options of the encoding, all as for `fastpe.build`. They are refused for a model or a run,
-        which has these settings already.
+        `TrainConfig`), and options of the encoding, all as for `fastpe.build`. For a model or a run, which has
+        these settings already, they raise an error.
 
     Returns
     -------

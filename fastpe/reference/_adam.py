@@ -13,10 +13,11 @@ def adam_step(
     parameters: Arrays, gradients: Arrays, first: Arrays, second: Arrays, step: int, lr: float,
     beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0, clip: float | None = None,
 ) -> None:  # fmt: skip
-    """Update parameters and moments in place (Kingma and Ba 2015, algorithm 1, bias-corrected; eps as in PyTorch).
+    """Update parameters and moments in place, by one step of Adam.
 
-    Decoupled weight decay (Loshchilov and Hutter 2019) applies to parameters with at least two axes. If the norm of all
-    gradients together exceeds `clip`, the gradients are first scaled to the norm `clip`.
+    This is algorithm 1 of Kingma and Ba 2015, with bias correction, and with eps as in PyTorch. Decoupled weight decay
+    (Loshchilov and Hutter 2019) applies to parameters with at least two axes. If the norm of all gradients together
+    exceeds `clip`, the gradients are first scaled to the norm `clip`.
 
     Parameters
     ----------

@@ -59,13 +59,13 @@ def attention(
 ) -> Any:
     """Return softmax attention in float64 with any combination of slots.
 
-    NaN and infinity affect only the queries that see their key, because a key with weight 0 adds nothing.
+    A key or value with NaN or infinity affects only the queries that see it, because a key with weight 0 adds nothing.
 
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) of floats
         Queries. Query i is at position i + M - N.
-    k : (B, Hk, M, D), or with as few axes as q, of floats
+    k : (B, Hk, M, D), (Hk, M, D) or (M, D) of floats, with as many axes as q
         Keys. Hk divides H; query head h uses key head h // (H / Hk).
     v : (B, Hk, M, Dv) of floats
         Values.
@@ -84,28 +84,30 @@ def attention(
     return_lse : bool
         Whether to also return the logarithm of the softmax denominator.
     **slots
-        Arrays of the score, as in the table of `fastpe.attention`. All combinations are supported, also those marked
-        "reference only", except those marked "not with". None is the same as not given. Offsets j - i are clipped to
-        -K .. K; L = max(N, M). Some slots in more detail:
+        The slots in the table of `fastpe.attention`. Combinations marked "reference only" are supported, too; those
+        marked "not with" are not. None is the same as not given. In arrays with 2K+1 rows, offsets j - i are clipped to
+        -K .. K. L is max(N, M). Some slots in more detail:
 
-        - ``mlp_in`` is W1, ``mlp_bias`` is b1 and ``mlp_out`` is W2 of a network over the scores and biases of all
-          heads (`dape`).
-        - ``reflectors`` has the direction along which each token reflects, and ``reflect`` the strength. The tokens
-          from the query's position down to the one after the key reflect the query (`path`).
-        - ``counts`` has a vector for each number of counted keys (`cope`).
-        - ``polar`` converts each channel x into a pair: softplus(x) times the cosine and the sine of its phase (0 for
-          queries). ``angles`` (H or 1, L, D) then rotate these pairs.
-        - ``growth`` has natural logarithms. ``theta`` has radians per unit of the positions in `bands`.
-        - ``scale`` is a float or (H,), by default 1/sqrt(D). ``rectify`` is a bool. ``pairs`` is ``"interleaved"``
-          (default) or ``"half"``; with ``"half"``, block r of ``rotors`` has channels r, r + D/b, r + 2 D/b, ....
+        - ``mlp_in``, ``mlp_bias`` and ``mlp_out`` are W1, b1 and W2 of a network that maps the scores and biases of all
+          heads; see `dape`.
+        - ``reflectors`` holds a direction for each token, and ``reflect`` a strength. A query is reflected by the
+          tokens from its own position back to the token after the key; see `path`.
+        - ``counts`` holds a vector for each number of counted keys; see `cope`.
+        - ``polar`` holds a phase for each channel. A channel x becomes a pair: softplus(x) times the cosine and the
+          sine of the phase, which is 0 for queries. ``angles`` (H or 1, L, D) then rotate these pairs.
+        - ``growth`` holds natural logarithms. ``theta`` holds radians per unit of the positions in `bands`.
+        - ``scale`` is a float or (H,), by default 1/sqrt(D). ``rectify`` is a bool.
+        - ``pairs`` is ``"interleaved"`` (default) or ``"half"``. With ``"half"``, block r of ``rotors`` consists of the
+          channels r, r + D/b, r + 2 D/b, ....
         - ``index`` and ``scores`` may also be (L, L): the last N rows and M columns are used.
 
     Returns
     -------
     out : (B, H, N, Dv) float64
-        Without the axes that q does not have. Rows that see no key are zero.
+        The axes B and H are present only if q has them. Outputs of queries that see no key are zero.
     lse : (B, H, N) float64
-        Only if `return_lse`; -inf for rows that see no key.
+        Only if `return_lse`: the logarithms of the softmax denominators; -inf for queries that see neither a key nor a
+        sink.
 
     Raises
     ------
@@ -150,7 +152,7 @@ def attention_vjp(
     wrt: tuple[str, ...] | None = None,
     **slots: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
-    """Return the output of `attention` and its pullback, a function that computes gradients.
+    """Return the output of `attention`, and its pullback, which returns a dict of gradients.
 
     Parameters
     ----------
@@ -158,15 +160,16 @@ def attention_vjp(
     tolerance, return_lse, **slots
         As for `attention`.
     wrt : tuple of str, optional
-        The arguments to compute gradients for. By default q, k, v and every given slot of real numbers, which excludes
-        ``index``, ``rectify`` and ``pairs``.
+        The arguments whose gradients are computed. By default q, k, v and all slots that you pass, except ``index``,
+        ``rectify`` and ``pairs``, which have no gradient.
 
     Returns
     -------
     out : array, or (array, array)
         What `attention` returns.
     pullback : callable
-        ``pullback(dout)`` returns a dict from argument name to float64 gradient, which has the argument's shape.
+        ``pullback(dout)`` takes the gradient with respect to `out`, and returns a dict: argument name -> gradient, in
+        float64 and in the shape of the argument.
 
     Raises
     ------
@@ -198,12 +201,13 @@ def attention_scores(
 ) -> Array:  # fmt: skip
     """Return an intermediate result of `attention` for every query and key, as a dense array for inspection.
 
-    Attention itself never holds these N x M entries. They are computed here in plain NumPy, in several such arrays.
+    `attention` itself never stores these N x M entries. This function computes them in plain NumPy, and needs the
+    memory of several such arrays.
 
     Parameters
     ----------
     q, k, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, **slots
-        As for `fastpe.attention`. `rel_value` is accepted, although scores do not read it.
+        As for `fastpe.attention`. `rel_value` is accepted, but has no effect on scores.
     stage : {"products", "biased", "capped", "masked", "weights", "dropped"}
         The result to return:
 
@@ -211,25 +215,26 @@ def attention_scores(
         - "biased": after the slots that are applied to the scaled products, such as ``gain``, ``bias``, ``values``,
           ``scores``, ``key_offset``, ``key_slope`` and ``query_slope``;
         - "capped": after the softcap;
-        - "masked": after the mask, with minus infinity where a key is hidden;
-        - "weights": after the softmax, with zero where a key is hidden;
+        - "masked": after the mask; scores of hidden keys are minus infinity;
+        - "weights": after the softmax; weights of hidden keys are zero;
         - "dropped": after dropout.
 
-        A stage whose arguments are not given changes nothing: without a softcap, "capped" equals "biased".
+        If the arguments of a stage are not given, the stage changes nothing: without a softcap, "capped" equals
+        "biased".
 
     Returns
     -------
     (B, H, N, M)
-        In q's dtype, computed in float64; without the axes that q does not have.
+        In q's dtype, computed in float64. The axes B and H are present only if q has them.
 
     Raises
     ------
     TypeError, ValueError
-        As for `attention`; ValueError if there is no such stage.
+        As for `attention`; also ValueError if `stage` is unknown.
 
     References
     ----------
-    The output ``qk_matmul_output`` of the operator Attention of ONNX, opset 23, has four of these stages.
+    The operator Attention of ONNX (opset 23) can return four of these stages, in its output ``qk_matmul_output``.
 
     Examples
     --------

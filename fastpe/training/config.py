@@ -245,7 +245,7 @@ class TrainConfig(ModelConfig):
             raise TypeError(f"digest and alphabet must be str, not {shown(self.digest)}, {shown(self.alphabet)}")
 
     def read_text(self) -> "Corpus":
-        """Read the text. Raises as `fastpe.text.corpus.read` does, or as `read_known` if `digest` is known."""
+        """Read the text. Errors are those of `fastpe.text.corpus.read`, or of `read_known` if `digest` is known."""
         from fastpe.text import corpus  # imports NumPy
 
         options = self.chosen.options
@@ -369,10 +369,10 @@ class TrainConfig(ModelConfig):
         return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
 
     def tested(self) -> Self:
-        """Return these settings with the options that tests beyond the training length need. Given options are kept.
+        """Return these settings, and add the options that tests beyond the training length need.
 
-        For example, `learned` gets the option `beyond` "clip", with which positions beyond the table have its last row.
-        By default, `learned` raises an error for these positions.
+        Options that are given keep their values. For example, the encoding `learned` gets the option
+        ``beyond="clip"``: positions beyond the table use its last row. By default, `learned` raises an error there.
 
         Examples
         --------
@@ -391,7 +391,7 @@ class TrainConfig(ModelConfig):
         return config
 
     def causal_where_needed(self) -> Self:
-        """Return these settings, with `causal` True if the encoding or the task accepts only causal models.
+        """Return a copy of these settings, with causal=True if the encoding or the task accepts only causal models.
 
         Examples
         --------
@@ -420,7 +420,7 @@ class TrainConfig(ModelConfig):
         return True
 
     def met_needs(self) -> list[str]:
-        """Describe what the run provides for an encoding that needs more than a plain sequence and its options.
+        """Describe what the run provides for encodings that need more than a sequence, for example a graph.
 
         Examples
         --------

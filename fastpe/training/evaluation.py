@@ -42,24 +42,26 @@ def evaluate(
 ) -> dict[str, dict[str, Any]]:
     """Test a model on new sequences of each length.
 
-    Random positions are drawn here too, once for every 32 sequences.
+    If the model has random positions, they are drawn anew for every 32 sequences, or for fewer if outputs are large.
 
     Parameters
     ----------
     model : Transformer
     lengths : iterable of int or str
-        Lengths of the inputs. For tokens also ranges such as "51-100", whose lengths are drawn uniformly.
+        Lengths of the inputs. For a task of tokens, a range such as "51-100" is also possible: each sequence then has a
+        random length in this range.
     sequences : int
         Number of sequences for each length. As in `TrainConfig`, 1000 by default.
     seed : int
-        Seed of the test sequences of numbers. The test sequences of tokens are the same for all seeds.
+        Seed of the test sequences, if the task is one of numbers. For a task of tokens, the test sequences are the same
+        for all seeds.
     task : str
         Key of the task.
     task_options : dict, optional
         Options of the task.
     target_scale : str
-        Factor of the targets, which should be that of the training (see `TrainConfig`). Errors are those of the scaled
-        targets.
+        The factor that multiplies the targets (see `TrainConfig`). Pass the value with which the model was trained.
+        Errors are measured on the scaled targets.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
@@ -69,22 +71,22 @@ def evaluate(
     Returns
     -------
     dict
-        A dict of metrics for each length (a string), with the number of ``sequences``. A metric is None if the encoding
-        is undefined at this length, or if a number is not finite; ``reason`` then says why. ``note`` contains remarks
-        of the encoding on the length.
+        Length, as a string -> dict of the metrics at this length. The dict also has the number of ``sequences``. A
+        metric is None if the encoding is undefined at this length, or if the metric is not finite; ``reason`` then says
+        why. If the encoding has remarks on the length, they are in ``note``.
 
-        Metrics of tokens:
+        Metrics for a task of tokens:
 
-        - ``exact``: share of sequences whose answers are completely right, including the end of the answer;
-        - ``token``: share of right tokens, not counting the ends of answers;
+        - ``exact``: share of sequences whose answer is completely right, including the token that ends it;
+        - ``token``: share of right tokens in answers, without the tokens that end them;
         - ``loss``: mean cross entropy in nats.
 
-        Metrics of numbers:
+        Metrics for a task of numbers:
 
-        - ``mse``: mean squared error over all targets, weighted by the task;
-        - ``nmse``: the mse divided by the error of always answering zero;
+        - ``mse``: mean squared error over all targets, with the weights that the task gives them;
+        - ``nmse``: the mse divided by that of a model that always answers zero;
         - ``mse_last``: mean squared error at the last position;
-        - ``mse_beyond``: mean squared error over the positions from the training length on; None if there are none.
+        - ``mse_beyond``: mean squared error at positions beyond the training length; None if there are none.
 
     Raises
     ------

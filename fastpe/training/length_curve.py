@@ -125,25 +125,26 @@ def length_curve(
     Parameters
     ----------
     model_or_run : Transformer, str or pathlib.Path
-        A causal model of tokens, or the folder of its run.
+        A causal model of tokens, or the path of its run folder or model file.
     tokens : str or array_like (T,) of int, optional
-        The text; a string needs a model whose `vocabulary` is known. For a run, the default is the validation part of
-        its text.
+        The text. It may be a string if the model's `vocabulary` is known. For a run folder, the default is the
+        validation part of the text of the run.
     lengths : iterable of int, optional
-        Sequence lengths, at most T - 1. By default the training length L, then 2 L, 4 L, ...: at most five lengths, all
-        below T.
+        Sequence lengths, at most T - 1. By default those of L, 2 L, 4 L, 8 L and 16 L that are below T, where L is the
+        training length.
     sliding : bool
         Whether to use a sliding window instead of blocks.
     stride : int, optional
-        Step of the window in tokens, at most its length. By default a quarter of the length.
+        Step of the sliding window in tokens, at most the shortest length. By default a quarter of each length.
     documents : array_like (D + 1,) of int, optional
-        Start index of each document, followed by T. If given, the confidence intervals treat documents, not blocks, as
-        the samples. For a run, the default is the documents of its text, if there are several.
+        Start index of each document, followed by T. If given, documents are the samples of the confidence intervals;
+        otherwise blocks are. For a run folder, the default is the documents of its text, if there are several.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
-        Called as ``progress(length, tokens)``: with 0 tokens before a length is tested, then with the number of tokens
-        that the model has read since the last call. These numbers add up to `tokens_read`.
+        Called as ``progress(length, count)``, where count is the number of tokens that the model has read since the
+        last call. Before a length is tested, count is 0. The counts of a length add up to the return value of
+        `tokens_read`.
 
     Returns
     -------

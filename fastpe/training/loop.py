@@ -118,16 +118,17 @@ def train(
     Parameters
     ----------
     config : TrainConfig
-        The settings; the defaults are the protocol of the source paper. In tests beyond the training length, a
-        `learned` table uses its last row, unless its options say otherwise (`TrainConfig.tested`).
+        The settings; the defaults are the protocol of the source paper (Li 2025). In tests beyond the training length,
+        the encoding `learned` uses the last row of its table, unless its options say otherwise (see
+        `TrainConfig.tested`).
     out : str or pathlib.Path, optional
-        The run folder to create, or a function of (config, encoding options) that creates one. By default nothing is
-        written.
+        The run folder to create, or a function that creates one when called with `config` and the options of the
+        encoding. By default nothing is written.
     resume : bool
-        Continue the run in `out`, which must have the same settings; a finished run is only read. If the learning rate
-        does not decay, `epochs` may differ. With a larger number, a finished run is trained further, and ends bit for
-        bit like a run that had this number from the start. For other changes, start a new run from its weights with
-        `TrainConfig.starting_from`.
+        Whether to continue the run in `out`, which must have the same settings. If the run is finished, its result is
+        read and returned. `epochs` may differ if the learning rate does not decay: with more epochs, a finished run is
+        trained further, and its result is bit for bit that of a run with this number from the start. To change other
+        settings, start a new run from the weights of the old one with `TrainConfig.starting_from`.
     threads : int, optional
         Number of threads; the result has the same bits for any number. Default: all cores.
     progress : callable or False, optional
@@ -144,7 +145,7 @@ def train(
     TypeError
         If `config` is not a `TrainConfig`.
     ValueError
-        If a setting does not fit the encoding, or (`RunError`) if the run folder cannot be used; nothing is written.
+        If a setting does not fit the encoding, or if the run folder cannot be used (`RunError`). Nothing is written.
     TrainingDiverged
         If the loss becomes infinite or NaN; the last checkpoint remains.
     OSError

@@ -58,12 +58,15 @@ def receptive_field(
 ) -> ReceptiveField:  # fmt: skip
     """Measure the receptive field of a model in blocks of a text.
 
+    For each block, the gradient of the last token's loss with respect to every input embedding is computed. The result
+    contains the norms of these gradients, as shares of their sum.
+
     Parameters
     ----------
     model_or_run, tokens
         As for `fastpe.length_curve`.
     length : int, optional
-        Number of tokens in a block. By default twice the training length, or the length of the text if that is shorter.
+        Number of tokens in a block. By default twice the training length, but at most T - 1 for a text of T tokens.
     blocks : int
         Number of blocks, evenly spaced over the text.
     threads : int, optional
@@ -78,7 +81,8 @@ def receptive_field(
     Raises
     ------
     ValueError, TypeError, OSError
-        If `fastpe.length_curve` raises, or if the encoding is undefined at this length.
+        For the same reasons as `fastpe.length_curve`; also if the encoding is undefined at this length, or the model's
+        `positions` are not "usual".
 
     Examples
     --------

@@ -364,7 +364,7 @@ def load(path: str | Path) -> Transformer:
     FileNotFoundError
         If the folder or file does not exist, or the folder contains no model yet.
     DamagedFileError
-        If a file is truncated or differs in any byte from what was written (a ValueError).
+        If a file is truncated, or if any of its bytes has changed. This is a ValueError.
 
     Examples
     --------
