@@ -11,9 +11,9 @@ Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for
 (arXiv:2107.14222), section 3.2, eqs. (18) to (25); the order of rounding, clipping and truncation: microsoft/Cream,
 iRPE/DeiT-with-iRPE/irpe.py, piecewise_index.
 
-**Slot**: `index` (N, N) and `values` (H, V), where V is the number of buckets. **Learns**, separately in every layer:
-`table` (G, V), where G is 1 or H. The method `cross` instead learns `rows` and `columns`, (G, 2B+1) each. All start as
-zeros.
+**Slot**: `index` (N, N), the bucket of each pair, and `values` (H, V), the bias of each bucket. V is the number of
+buckets. **Learns**, separately in every layer: `table` (G, V), where G is 1 or H. The method `cross` instead learns
+`rows` and `columns`, (G, 2B+1) each. All start as zeros.
 
 **Options**
 - `method`: `product` (the authors' default), `cross`, `euclidean` or `quant`.
@@ -22,8 +22,7 @@ zeros.
   own (G = H).
 - `class_token`: whether the first token is a class token, which has no cell. All pairs with this token share one
   additional bucket.
-- `grid`: the numbers of rows and columns of cells; tokens are in raster order. Default: the most nearly square grid
-  with the right number of cells.
+- `grid`: the numbers of rows and columns of cells; tokens are in raster order. Default: the most nearly square grid.
 
 If positions are given, their shape is (N, 2) or (B, N, 2). Each is a pair (row, column) of real numbers. The class
 token's position is ignored.

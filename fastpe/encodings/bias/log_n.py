@@ -5,7 +5,7 @@
 Positions i start at 0, so under a causal mask query i sees i + 1 keys. L0 is the training length. Without a causal mask
 every query sees all N keys, and every f_i is max(ln N / ln L0, 1).
 
-Source: Su 2021, on a scale that keeps the entropy of attention constant (kexue.fm/archives/8823), and the released code
+Source: Su 2021 (kexue.fm/archives/8823), about a scale that keeps the entropy of attention constant; released code:
 bojone/rerope. Qwen 1 uses this scale for texts longer than those of training.
 
 **Slot**: `row_scale` (1, N). **Options**: none. **Learns**: nothing.

@@ -26,12 +26,12 @@ and convolutions in the authors' framework. beta is initially about 1.
 **Past the training length**: defined; a product of reflections does not decay with distance. For causal models only.
 
 **Traps.** Other encodings that rotate or scale queries and keys, as in "rope+path", act before the reflections;
-encodings that add to scores act after them. "fox+path" is the authors' PaTH-FoX. Here, as in FoX, the gate is not
-multiplied by the scale. The authors' code of PaTH-FoX multiplies it. Combinations with encodings that multiply channels
-by factors (`spe`, `xpos`, `huang3`), or that use radii (`pope`), are not meaningful. If the setting `sight` limits
-queries to a window, tokens outside the window still reflect. With `--positions documents:SEP`, a token reflects only
-queries of its own document, and the convolution restarts with each document. The constant 1e-6 is the default of the
-normalisation in the authors' code. The authors' code rounds w to half precision; here w is not rounded. A key/value
+encodings that add to scores act after them. "fox+path" is the authors' PaTH-FoX. The authors' code of PaTH-FoX
+multiplies the gate by the scale; here, as in FoX, it is not multiplied. Combinations with encodings that multiply
+channels by factors (`spe`, `xpos`, `huang3`), or that use radii (`pope`), are not meaningful. If the setting `sight`
+limits queries to a window, tokens outside the window still reflect. With `--positions documents:SEP`, a token reflects
+only queries of its own document, and the convolution restarts with each document. The constant 1e-6 is the default of
+the normalisation in the authors' code. The authors' code rounds w to half precision; here w is not rounded. A key/value
 cache must also hold w and beta of all tokens, and p of the last two tokens. The authors' code can also normalise
 queries and keys, which is off by default; this is not implemented.
 """

@@ -35,8 +35,8 @@ eigenvalue is repeated, renumbering the nodes may change the rows, and a remark 
 
 **Past the training length**: resized. The eigenvectors of the path stretch over its length, so all rows change when the
 path grows. Up to a factor, the entry of eigenvector t at node p is cos(pi t (p + 1/2)/N) for D - A. For the normalised
-form it is cos(pi t p/(N - 1)) times the square root of the degree. If the graph is given by `edges`, the additional
-nodes have no edges, so their rows are zero.
+form it is cos(pi t p/(N - 1)) times the square root of the degree. If the graph is given by `edges`, a longer sequence
+adds nodes without edges, and their rows are zero.
 
 **Speed.** The eigenvectors of the path are computed by these formulas at any length. In a graph given by `edges`, a
 connected component may have at most 2048 nodes, because its Laplacian is stored as a dense matrix. The vectors are

@@ -12,7 +12,7 @@ map `tanh`, eq. (10) the map `clamp`; section 5.4 mentions a logarithmic one.
 **Options** (N is the training length, not the length of the sequence)
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `linear`: 2p/N - 1, not
   bounded. `log`: 2 min(1, ln(1+p)/ln(1+N)) - 1. The paper mentions "logarithmic scaling so that x stays bounded"
-  without a formula; this one is our interpretation.
+  without a formula; the formula here is our interpretation.
 - `gamma`: the steepness of `tanh`; 1 in section 7 of the paper.
 - `learned`: whether gamma is learned; it then starts at the value of the option `gamma`. Only the map `tanh` has a
   gamma.

@@ -19,7 +19,7 @@ where t = (p + 1/2)/N and N is the training length.
 - `scale`: multiplies the table.
 
 **Past the training length**: defined everywhere. If no positions are given, the spiral reaches the north pole after N
-points and then turns back. The first N points stay where they are in a longer sequence.
+points and then turns back. In a longer sequence the first N points are the same.
 
 **Traps.** A pole is a single point but gets a different vector for every longitude; `cartesian3d` and `sph_harm` avoid
 this. The code of Mac Aodha et al. uses another map: it doubles the latitude, so that both poles have the same cosine

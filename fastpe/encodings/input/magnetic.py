@@ -42,8 +42,8 @@ nodes, as in `laplacian`, and a remark says so.
 
 **Past the training length**: resized. The eigenvectors of the path are those of `laplacian`, including the one with
 eigenvalue 0, but the entry of node p is multiplied by exp(-2 pi i q p). By default q is divided by N - 1 here. These
-vectors stretch over the length of the path, so all rows change when the path grows. If the graph is given by `edges`,
-the additional nodes have no edges, so their rows are zero.
+vectors stretch over the length of the path, so all rows change when the path grows. If the graph is given by `edges`, a
+longer sequence adds nodes without edges, and their rows are zero.
 
 **Traps.** The node with the largest imaginary part may change with the order of nodes, and then the phases of all
 vectors change. With a large q, phases wrap around, and the direction of a long path can no longer be told from them.

@@ -1,4 +1,4 @@
-"""Huang's method 3: in the product of query and key, learned weights for the clipped offset multiply the channels.
+"""Huang's method 3: in query times key, every channel is multiplied by a learned weight for the clipped offset.
 
     S_ij = s sum_c q_ic k_jc w[t, c],    t = clip(j - i, 1-K, K-1) + K-1
 

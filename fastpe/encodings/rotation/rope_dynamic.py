@@ -17,9 +17,9 @@ modeling_qwen.py, get_ntk_alpha.
 **Options**
 - `factor`: f, how fast the base grows with the rule `smooth`. The default is 1, which gives base' = base
   (n/L0)^(R/(R-2)). The last frequency is then divided by n/L0. Published models use 2 or more.
-- `rule`: the formula of alpha, `smooth` or `steps`. With `steps`, alpha is 1 up to the training length L0, 3 up to 2
-  L0, 7 up to 4 L0, and so on. The angles therefore change only when the length passes L0, 2 L0, 4 L0, ... While
-  generating, Qwen keeps the alpha of the prompt's length.
+- `rule`: the formula of alpha, `smooth` or `steps`. With `steps`, alpha is 1 for lengths up to L0, 3 up to 2 L0, 7 up
+  to 4 L0, and so on. The angles therefore change only when the length passes L0, 2 L0, 4 L0, ... While generating, Qwen
+  keeps the alpha of the prompt's length.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
 

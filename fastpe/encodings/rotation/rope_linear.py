@@ -8,8 +8,8 @@ Source: Chen et al. 2023, "Extending Context Window of Large Language Models via
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: s, a fixed number. Default: the largest position plus one, divided by the training length, but at least 1.
-  With this default no angle is larger than the largest angle of training.
+- `factor`: s. Default: the largest position plus one, divided by the training length, but at least 1. With this default
+  no angle is larger than the largest angle of training.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune the model at

@@ -3,7 +3,7 @@
     theta'_t = theta_t / lambda_t                                        (`rope`: theta_t = base^(-2t/R))
     mscale   = sqrt(1 + ln s / ln L0),   scale = mscale^2 / sqrt(D)      s = target length / training length L0
 
-lambda is the list `long` if the target length is larger than L0, and the list `short` otherwise. With `chosen_by` =
+lambda is the list `long` if the target length is larger than L0, and the list `short` otherwise. If `chosen_by` is
 `sequence`, the length of the sequence decides instead of the target length. The first n0 tokens keep theta_t.
 
 Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753), section
@@ -17,12 +17,12 @@ nothing. The lists come from a search with the model that is extended; published
 **Options**
 - `short`, `long`: the lists, R/2 numbers each. By default all ones; then only mscale differs from `rope`.
 - `start_tokens`: n0. Positions with |p| < n0 keep the frequencies of `rope`.
-- `factor`: s, a fixed number. The target length is s L0. Default: the largest position plus one, divided by the
-  training length, but at least 1.
+- `factor`: s. The target length is s L0. Default: the largest position plus one, divided by the training length, but at
+  least 1.
 - `chosen_by`: which length is compared with L0 to choose the list. `target`: s L0, as in the authors' code; a `factor`
   above 1 then always selects `long`. `sequence`: the largest position plus one, as in Phi-3; mscale still depends on
   `factor`. If `factor` is not set, both choices are the same.
-- `mscale`: replaces the formula above.
+- `mscale`: a value that replaces the formula of mscale.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for
   Hugging Face models, uses `half`.)
 
@@ -31,8 +31,8 @@ lists. This search starts from a list in which all frequencies from a critical p
 `critical_list` of this module returns that list. Pass it as the option `long`, and leave `short` at its default.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune at two
-lengths on the way to the longest one. A longer sequence changes the angles of earlier positions, unless `factor` is
-fixed and `chosen_by` is `target`.
+lengths on the way to the longest one. A longer sequence changes the angles of earlier positions, unless `factor` is set
+and `chosen_by` is `target`.
 
 **Traps.** When the length that chooses the list exceeds L0, every angle jumps, and keys that were cached before are
 wrong. The longest sequence of a batch determines the list for all sequences of the batch. With `start_tokens`, the

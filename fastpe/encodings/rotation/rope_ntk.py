@@ -12,7 +12,7 @@ scaled_rope/LlamaNTKScaledRotaryEmbedding.py.
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: s, a fixed number. Default: the largest position plus one, divided by the training length, but at least 1.
+- `factor`: s. Default: the largest position plus one, divided by the training length, but at least 1.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
 

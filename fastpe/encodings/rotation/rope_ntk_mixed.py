@@ -9,8 +9,8 @@ Source: Su 2023, "Transformer's upgrade path 11" (kexue.fm/archives/9706); bojon
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: k, a fixed number. Default: the largest position plus one, divided by the training length, but at least 1.
-  The author uses 12 for models with a training length of 4096.
+- `factor`: k. Default: the largest position plus one, divided by the training length, but at least 1. The author uses
+  12 for models with a training length of 4096.
 - `power`: b. Default: 0.75. With b = 1 the frequencies form a geometric sequence, as in `rope`, but the first frequency
   is divided by k^(2/R).
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the

@@ -7,7 +7,7 @@ Positional Encodings useful?" (arXiv:2410.06205), section 6.1; google-deepmind/g
 gemma/gm/math/_positional_embeddings.py, apply_rope, argument rope_proportion; huggingface/transformers,
 modeling_rope_utils.py, rope type "proportional".
 
-**Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing. A pair that is not rotated adds a term to each score that
+**Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing. The term that a pair without rotation adds to a score
 depends on the content only, at any distance.
 
 **Options**
