@@ -11,29 +11,31 @@ Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for
 (arXiv:2107.14222), section 3.2, eqs. (18) to (25); the order of rounding, clipping and truncation: microsoft/Cream,
 iRPE/DeiT-with-iRPE/irpe.py, piecewise_index.
 
-**Slot**: `index` (N, N) and `values` (H, V). **Learns**, separately in every layer: `table` (G, V), or with method
-`cross` `rows` and `columns` (G, 2B+1), where G is 1 or H. They start as zeros.
+**Slot**: `index` (N, N), the bucket of each pair, and `values` (H, V), the bias of each bucket. V is the number of
+buckets. **Learns**, separately in every layer: `table` (G, V), where G is 1 or H. The method `cross` instead learns
+`rows` and `columns`, (G, 2B+1) each. All start as zeros.
 
 **Options**
 - `method`: `product` (the authors' default), `cross`, `euclidean` or `quant`.
 - `ratio`: alpha, from 1e-6 to 512. The default, 1.9, gives B = 3, so `product` has 49 buckets.
-- `shared_heads`: whether all heads share one table (G = 1), the authors' default, or each has one (G = H).
+- `shared_heads`: whether all heads share one table (G = 1), which is the authors' default. If not, every head has its
+  own (G = H).
 - `class_token`: whether the first token is a class token, which has no cell. All pairs with this token share one
   additional bucket.
-- `grid`: rows and columns of the cells, in raster order. Default: the two factors of the number of cells that are
-  closest to each other.
+- `grid`: the numbers of rows and columns of cells; tokens are in raster order. Default: the most nearly square grid.
 
-Given positions have shape (N, 2) or (B, N, 2), row and column, and may be real. The class token's position is ignored.
+If positions are given, their shape is (N, 2) or (B, N, 2). Each is a pair (row, column) of real numbers. The class
+token's position is ignored.
 
-**Past the training length**: clipped: offsets beyond gamma share the outermost buckets, so the bias is defined for any
+**Past the training length**: clipped. Offsets beyond gamma share the outermost buckets, so the bias is defined for any
 grid.
 
 **Traps.** beta need not be an integer, and values clipped to beta are truncated: with ratio 1.9, g(0), g(1), ... are 0,
 1, 2, 2, 3, 3, ... Halves are rounded to even. `quant` follows the code; eq. (21) uses the rank of the squared distance
 among the squared distances that occur. The bias is added to scores that are already divided by sqrt(D), as in the code;
-eq. (13) divides the bias too. `euclidean` and `quant` never use the buckets below B, and cannot tell left from right.
-The authors' other mode, "contextual", multiplies query, key or value by a vector of the bucket; it is not implemented
-here. The tables start as zeros, so they add no bias until they have been trained.
+eq. (13) divides the bias too. `euclidean` and `quant` never use the buckets below B, and their bias does not
+distinguish left from right. The authors' other mode, "contextual", is not implemented here; it multiplies query, key or
+value by a vector of the bucket. The tables start as zeros, so they add no bias until they have been trained.
 """
 
 import math

@@ -13,15 +13,15 @@ megatron/mpu/layers.py, ParallelKerpleLog.
 
 **Past the training length**: defined. The penalty flattens: doubling the distance adds about r1 ln 2.
 
-**Accuracy.** Without given positions the error is at most 4 units in the last place in float64 and 0.52 in float32, at
-any distance. Past distance 64, distances are grouped into runs. One logarithm is computed for each run, at its middle
-m; the other values follow from the series of ln(1 + u), |u| < 1/16.
+**Accuracy.** Unless positions are given, the error at any distance is at most 4 units in the last place in float64, and
+0.52 in float32. From distance 64 on, consecutive distances are grouped into runs. One logarithm is computed for each
+run, at its middle. The other values of the run are computed from it by the series of ln(1 + u), |u| < 1/16.
 
-**Traps.** Before every use, the authors' code sets values of r1 and r2 below 0.01 to 0.01, so that a parameter can
-leave this bound freely. Here such a parameter is not changed: it acts as 0.01 and has a gradient of zero, so only the
-optimiser's momentum can move it back. The bias is added to scores that are already divided by sqrt(D), as in the
-code; eq. (1) of the paper divides the bias too. The bias is even in j - i: without a causal mask the model cannot tell
-left from right. The released code is for causal models.
+**Traps.** Before every use, the authors' code overwrites values of r1 and r2 below 0.01 with 0.01, and the next update
+starts from there. Here the parameter keeps its value: it acts as 0.01 and has a gradient of zero, so only the
+optimiser's momentum can move it back. The bias is added to scores that are already divided by sqrt(D), as in the code;
+eq. (1) of the paper divides the bias too. The bias is even in j - i: without a causal mask the model cannot tell left
+from right. The released code is for causal models.
 """
 
 from typing import Any

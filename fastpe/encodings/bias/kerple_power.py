@@ -11,18 +11,19 @@ megatron/mpu/layers.py, ParallelKerplePower.
 
 **Options**: none.
 
-**Past the training length**: defined; p = 1 is ALiBi with learned slopes, p = 2 a Gaussian window.
+**Past the training length**: defined. With p = 1 the bias is that of ALiBi with learned slopes; with p = 2 it is a
+Gaussian window.
 
-**Accuracy.** Without given positions the error is at most 4 units in the last place in float64 and 0.52 in float32, at
-any distance. Past distance 64, distances are grouped into runs. One power is computed for each run, at its middle m;
-the other values follow from the series of (1 + u)^p, |u| < 1/16.
+**Accuracy.** Unless positions are given, the error at any distance is at most 4 units in the last place in float64, and
+0.52 in float32. From distance 64 on, consecutive distances are grouped into runs. One power is computed for each run,
+at its middle. The other values of the run are computed from it by the series of (1 + u)^p, |u| < 1/16.
 
-**Traps.** Before every use, the authors' code sets values of a below 0.01 to 0.01, and values of p outside [0.01, 2] to
-the nearest end, so that a parameter can leave these bounds freely. Here such a parameter is not changed: it acts as the
+**Traps.** Before every use, the authors' code overwrites values of a below 0.01 with 0.01, and values of p outside
+[0.01, 2] with the nearest end. The next update starts from there. Here the parameter keeps its value: it acts as the
 bound and has a gradient of zero, so only the optimiser's momentum can move it back. The bias is added to scores that
-are already divided by sqrt(D), as in the code; eq. (1) of the paper divides the bias too. The bias is even in
-j - i: without a causal mask the model cannot tell left from right. The released code, for causal models, can also
-multiply the scores by exp(-a' r^p'); this is not implemented here.
+are already divided by sqrt(D), as in the code; eq. (1) of the paper divides the bias too. The bias is even in j - i:
+without a causal mask the model cannot tell left from right. The released code is for causal models. It can also
+multiply the scores by exp(-a' |j - i|^p'); this is not implemented here.
 """
 
 from typing import Any

@@ -1,10 +1,10 @@
-"""Li's simplification of Shaw's encoding: a bias for every clipped offset, the product of two learned vectors.
+"""Li's simplification of Shaw's encoding: a bias for every clipped offset, the dot product of two learned vectors.
 
     S_ij = s q_i . k_j + vector . table[t],    t = clip(i - j, -K, K) + K
 
 Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", eq. (5), which presents it as
-Shaw's encoding. It is not the same: the query is not multiplied by the vector of the offset, so each offset has a
-single number. This is T5's table without buckets, with D parameters for each number.
+Shaw's encoding. It is not the same: the vector of the offset is not multiplied by the query, so the bias of an offset
+is the same for all queries. This is T5's table of biases without buckets, but each bias has D parameters.
 
 **Slot**: `bias` (H, 2K+1), equal for all heads and not multiplied by 1/sqrt(D). If `scaled` is False, also `scale`,
 which is 1.
@@ -13,14 +13,15 @@ starts as N(0, 1/D), and `table` as N(0, 0.02^2).
 
 **Options**
 - `reach`: the clipping distance K, at most 10^6. Default: 16, as in Shaw's encoding.
-- `scaled`: whether the product of query and key is divided by sqrt(D), as in the paper's own model. The printed
-  equation has no such division: set `scaled` to False to follow it.
+- `scaled`: whether the product of query and key is divided by sqrt(D), as in the paper's own model. Equation (5) itself
+  has no such division: set `scaled` to False to follow it.
 
-**Past the training length**: clipped; on each side, all distances from K on share one number.
+**Past the training length**: clipped. On each side, all distances of K or more share one bias.
 
-**Traps.** Rows of the table are ordered by i - j (query minus key), and rows of the slot by j - i: the order is
-reversed. Positions cannot be given. The gradient of `vector` is proportional to `table`, and the gradient of `table` to
-`vector`: if both start near zero, neither moves.
+**Traps.** The rows of `table` are ordered by i - j (query minus key). The entries of the slot are ordered by j - i,
+which is the reverse. Positions cannot be given: only offsets of consecutive positions are supported. The gradient of
+`vector` is proportional to `table`, and the gradient of `table` is proportional to `vector`. If both start near zero,
+both change very little.
 """
 
 import math

@@ -2,19 +2,19 @@
 
     S_ij = f_i scale q_i . k_j,    f_i = max(ln(i + 1) / ln L0, 1)
 
-i counts from 0, so a causal query sees i + 1 keys. L0 is the training length. Without a causal mask all N keys are
-seen, and f is max(ln N / ln L0, 1) in every row.
+Positions i start at 0, so under a causal mask query i sees i + 1 keys. L0 is the training length. Without a causal mask
+every query sees all N keys, and every f_i is max(ln N / ln L0, 1).
 
-Source: Su 2021, on a scale that keeps the entropy of attention constant (kexue.fm/archives/8823), and the released code
+Source: Su 2021 (kexue.fm/archives/8823), about a scale that keeps the entropy of attention constant; released code:
 bojone/rerope. Qwen 1 uses this scale for texts longer than those of training.
 
 **Slot**: `row_scale` (1, N). **Options**: none. **Learns**: nothing.
 
-**Past the training length**: defined; the encoding is made for longer texts, and changes nothing up to the training
+**Past the training length**: defined; the encoding is designed for longer texts, and has no effect up to the training
 length. "rope+log_n" combines it with RoPE.
 
-**Traps.** The factor is computed from positions: if a window or padding hides some keys, the query sees fewer keys than
-the factor assumes. The factor multiplies the products of queries and keys, not biases.
+**Traps.** The factor depends on the position only. If a window or padding hides some keys, the query sees fewer keys
+than the factor assumes. The factor multiplies the products of queries and keys, not biases.
 """
 
 from typing import Any

@@ -6,8 +6,8 @@
 
 Source: Shi et al. 2022, "Benchmarking Graphormer on Large-Scale Molecular Modeling Datasets" (arXiv:2203.04810), the
 3-D bias; constants and initial values: microsoft/Graphormer, graphormer/models/graphormer_3d.py, GaussianLayer,
-NonLinear and Graphormer3D. There each pair of atom types has its own mul and bias, and pi is rounded to 3.14159; here
-all pairs have the same type.
+NonLinear and Graphormer3D. In that code each pair of atom types has its own mul and bias, and pi is rounded to 3.14159.
+Here all pairs have the same type.
 
 **Slot**: `scores` (H, N, N), quadratic in N. **Learns**, shared by all layers: `mu`, `sigma` (K,), initially uniform in
 (0, 3); `mul`, `bias` (1,), initially 1 and 0; `hidden_weight` (K, K), `hidden_bias` (K,), `out_weight` (K, H),
@@ -15,20 +15,22 @@ all pairs have the same type.
 
 **Positions** are points, (N, 3) or (B, N, 3), in the unit of mu and sigma; `start` is added to every coordinate, which
 changes no distance. If no positions are given, the points lie on a helix, (cos(6 pi t)/4, sin(6 pi t)/4, 3t), where t
-is the index of the point divided by the training length. The helix makes three turns over the training length, and
-distances grow with |i - j|, from 0 to 3.
+is the index of the point divided by the training length. Over the training length the helix makes three turns, and
+distances grow with |i - j| from 0 to 3.
 
 **Options**
-- `gaussians`: K, also the width of the hidden layer.
+- `gaussians`: K, the number of Gaussians, which is also the width of the hidden layer.
 
-**Past the training length**: defined. Points within the training length do not move, and the helix continues. At
-distances past 3, beyond all initial Gaussians, the scores tend to the output of the MLP for an input of zeros.
+**Past the training length**: defined. In a longer sequence the helix continues, and the points within the training
+length stay where they are. Initially the centres of all Gaussians are below 3. At larger distances the Gaussians tend
+to 0, so the bias tends to the output of the MLP for an input of zeros.
 
 **Symmetries.** Translating, rotating or reflecting all points does not change the scores, so mirror images have equal
-scores. On the helix the bias depends only on |i - j|. For i = j, the bias is that of distance 0.
+scores. On the helix the bias depends only on |i - j|. For i = j, the bias is that of the distance 0.
 
-**Speed.** On the helix only N distances occur. Each takes 4 K^2 operations: 3 million in total at N = 50 and K = 128,
-and four times as many with gradients. For given points every pair i <= j has its own distance: 80 million operations.
+**Speed.** On the helix only N distances occur, and each takes 4 K^2 operations. This is 3 million operations for N = 50
+and K = 128, and four times as many with gradients. If positions are given, every pair i <= j has its own distance: 80
+million operations in total.
 """
 
 from collections.abc import Iterator

@@ -9,29 +9,31 @@ x is the input of a layer after normalisation; w is normalised separately in eac
 head. beta = 0 leaves a query unchanged, beta = 1 removes its component along w, and beta = 2 reflects it.
 
 Source: Yang, Shen, Wen, Tan, Mishra, Ren, Panda and Kim 2025, "PaTH Attention: Position Encoding via Accumulating
-Householder Transformations" (arXiv:2505.16381), by the released code: fla-org/flash-linear-attention,
-fla/layers/path_attn.py, PaTHAttention. The paper was not read.
+Householder Transformations" (arXiv:2505.16381), and released code: fla-org/flash-linear-attention,
+fla/layers/path_attn.py, PaTHAttention. This page follows the released code; it was not checked against the paper.
 
-**Slots**: none that can be filled beforehand: the model's layers compute `reflectors`, w, and `reflect`, beta, from
-their input; `fastpe.reference.reflections` computes them in NumPy for `fastpe.attention`. **Learns**, separately in
-every layer: `down` (C, rank), `up` (rank, C), `taps` (3, C), oldest first, `weight` (H, C) and `bias` (H,).
+**Slots**: none that `fastpe.build` fills. The slots `reflectors`, which contains w, and `reflect`, which contains beta,
+depend on the tokens. The layers of a model compute them from their input. For `fastpe.attention`,
+`fastpe.reference.reflections` computes them in NumPy. **Learns**, separately in every layer: `down` (C, rank), `up`
+(rank, C), `taps` (3, C), oldest first, `weight` (H, C) and `bias` (H,).
 
 **Options**
-- `rank`: the rank of the map to directions; 32 in the authors' code.
+- `rank`: the rank of the linear map from x to p; 32 in the authors' code.
 
-Initial values are uniform in +-1/sqrt(fan in), which is +-1/sqrt(3) for the taps. These are the defaults of linear maps
+Initial values are uniform in ±1/sqrt(fan in), which is ±1/sqrt(3) for the taps. These are the defaults of linear maps
 and convolutions in the authors' framework. beta is initially about 1.
 
 **Past the training length**: defined; a product of reflections does not decay with distance. For causal models only.
 
 **Traps.** Other encodings that rotate or scale queries and keys, as in "rope+path", act before the reflections;
-encodings that add to scores act after them. "fox+path" is the authors' PaTH-FoX. Here, as in FoX, the gate is not
-multiplied by the scale; the authors' code multiplies it. Combinations with factors on channels (`spe`, `xpos`,
-`huang3`) and with radii (`pope`) are not meaningful. If the setting `sight` limits queries to a window, tokens outside
-the window still reflect. With `--positions documents:SEP` tokens of other documents do not reflect, and the convolution
-restarts with each document. The 1e-6 is the default of the norm in the authors' code. This code rounds w to half
-precision; here w is not rounded. A key/value cache must also hold w and beta of all tokens and the last two p. The
-authors' norms of queries and keys, which are off by default, are not implemented.
+encodings that add to scores act after them. "fox+path" is the authors' PaTH-FoX. The authors' code of PaTH-FoX
+multiplies the gate by the scale; here, as in FoX, it is not multiplied. Combinations with encodings that multiply
+channels by factors (`spe`, `xpos`, `huang3`), or that use radii (`pope`), are not meaningful. If the setting `sight`
+limits queries to a window, tokens outside the window still reflect. With `--positions documents:SEP`, a token reflects
+only queries of its own document, and the convolution restarts with each document. The constant 1e-6 is the default of
+the normalisation in the authors' code. The authors' code rounds w to half precision; here w is not rounded. A key/value
+cache must also hold w and beta of all tokens, and p of the last two tokens. The authors' code can also normalise
+queries and keys, which is off by default; this is not implemented.
 """
 
 from typing import Any

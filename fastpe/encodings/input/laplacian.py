@@ -7,38 +7,40 @@ Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to G
 eq. (1), and, for the learned map, section 2.3, eq. (3); graphdeeplearning/graphtransformer, data/molecules.py,
 laplacian_positional_encoding. The authors use the normalised form and k from 2 to 10.
 
-**Slot**: `table` (N, C). **Learns**: `weight` (k, C), initially uniform in ±1/sqrt(k) as in the released code (whose
-bias is left out).
+**Slot**: `table` (N, C). **Learns**: `weight` (k, C), initially uniform in ±1/sqrt(k) as in the released code. The bias
+of that code's map is left out.
 
 **Options**
-- `edges`: the edges of the undirected graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i joins the nodes ui and
-  vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,2,0` is a triangle. A repeated
+- `edges`: the edges of the undirected graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i connects the nodes ui
+  and vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,2,0` is a triangle. A repeated
   edge counts once. Default: the path 0-1-2-...
 - `count`: k, the number of eigenvectors.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L.
 - `sign`: which entry of an eigenvector is made positive. `largest`: the entry with the largest absolute value. `first`:
-  the first entry with at least 0.6 times the largest absolute value; with it, the path's eigenvectors keep their signs
-  when the path grows. Absolute values that differ by less than 1e-9 of the largest count as equal, and the first of
-  these entries is used.
+  the first entry with at least 0.6 times the largest absolute value; with this rule, the eigenvectors of the path keep
+  their signs when the path grows. Absolute values that differ by less than 1e-9 of the largest count as equal. The
+  first of equal entries is used.
 - `scale`: multiplies the table.
 
-The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
+The table depends on the edges only: `positions` must not be given, and `start` has no effect.
 
-**Choice of eigenvectors.** Each connected component has its own unit eigenvectors; the eigenvector with eigenvalue 0 is
-left out. The rows of a component therefore do not depend on other components. A node without edges has zeros, and a
-component with fewer than k + 1 nodes has zeros in the last columns. Eigenvalues that differ by at most 1e-9 of the
-largest one count as one repeated eigenvalue, and any rotation of its eigenvectors is valid. The eigenvectors of such an
-eigenvalue are chosen by a rule that depends only on the eigenspace and the order of nodes: let P be the projector on
-the eigenspace. The first vector is the column of P at the node with the largest P_vv, divided by its norm. Its
-projector is subtracted from P, and the next vector is chosen in the same way. Renumbering the nodes of such a graph may
-change its rows; a remark says when that is possible.
+**Choice of eigenvectors.** The eigenvectors of each connected component are computed separately and have norm 1. The
+eigenvector with eigenvalue 0 is left out. The rows of a component therefore do not depend on other components. The row
+of a node without edges is zero. In a component with fewer than k + 1 nodes, the missing eigenvectors are replaced by
+zeros. Eigenvalues that differ by at most 1e-9 of the largest one count as one repeated eigenvalue. Its eigenvectors are
+determined only up to a rotation, so they are chosen by a rule that depends only on the eigenspace and the order of
+nodes. Let P be the projector on the eigenspace. The first vector is the column of P at the node v with the largest
+P_vv, divided by its norm. Its projector is subtracted from P, and the next vector is chosen in the same way. If an
+eigenvalue is repeated, renumbering the nodes may change the rows, and a remark says so.
 
 **Past the training length**: resized. The eigenvectors of the path stretch over its length, so all rows change when the
-path grows. Up to a factor, eigenvector t is cos(pi t (p + 1/2)/N) for D - A, and cos(pi t p/(N - 1)) times the square
-root of the degree for the normalised form. In a graph given by `edges`, nodes without edges have zeros.
+path grows. Up to a factor, the entry of eigenvector t at node p is cos(pi t (p + 1/2)/N) for D - A. For the normalised
+form it is cos(pi t p/(N - 1)) times the square root of the degree. If the graph is given by `edges`, a longer sequence
+adds nodes without edges, and their rows are zero.
 
 **Speed.** The eigenvectors of the path are computed by these formulas at any length. In a graph given by `edges`, a
-connected component may have at most 2048 nodes, because its matrix is dense. The vectors are computed once and cached.
+connected component may have at most 2048 nodes, because its Laplacian is stored as a dense matrix. The vectors are
+computed once and cached.
 """
 
 from typing import Any

@@ -8,21 +8,21 @@ values N(0, 0.02^2) as in BERT and GPT-2.
 **Slot**: `table` (N, C). **Learns**: `table` (N_train, C). Positions are integers >= 0.
 
 **Options**
-- `beyond`: how positions past the training length are handled. `error`, the default because no author defines such
-  vectors, raises `BeyondTrainingLength`. `clip` uses the last row. `interp` resamples the table linearly to the new
-  length: row p becomes the table's value at p (N_train - 1) / (N - 1), where N is the largest position plus one. Li
-  (2025) names the last two.
+- `beyond`: how positions past the training length are handled. `error`, the default, raises `BeyondTrainingLength`,
+  because no author defines vectors for such positions. `clip` uses the last row. `interp` resamples the table linearly
+  to the new length: row p becomes the table's value at p (N_train - 1) / (N - 1), where N is the largest position plus
+  one. Li (2025) mentions `clip` and `interp`.
 - `scale`: multiplies the table.
 
 **Past the training length**: undefined, unless `beyond` is `clip` or `interp`; `fastpe.resize` returns the table for
-further training at a larger length. `fastpe train` uses `clip` and prints a remark.
+further training at a larger length. `fastpe train` sets `beyond` to `clip` and prints a remark.
 
-**Accuracy.** Without `interp` and `scale` values are copied without rounding. With `interp` both weights are rounded
-quotients of integers, and the two products are added in float64: the error is at most 4 * 2^-53 of the larger entry,
-plus half a unit in the last place in float32.
+**Accuracy.** Without `interp` and `scale`, entries of the table are copied without rounding. With `interp`, each value
+is a weighted sum of two entries, computed in float64; both weights are rounded quotients of integers. Its error is at
+most 4 * 2^-53 of the larger entry, plus half a unit in the last place if the slot is float32.
 
-**Traps.** Only rows that occur in training receive a gradient. With `interp` *every* row changes when the sequence is
-longer than the table, including those within the training length.
+**Traps.** Only the rows of positions that occur in training receive a gradient. With `interp` *every* row changes when
+the sequence is longer than the table, including those within the training length.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A learned vector for every cell of a grid (ViT), resized by interpolation to other grids.
+"""A learned vector for every cell of a grid (ViT); for other grids the vectors are interpolated.
 
     PE[y W + x] = table[y W + x];   on another grid, H' x W', each channel is resampled:
     PE'[y, x] = table at (y (H-1)/(H'-1), x (W-1)/(W'-1)), bilinear between the four nearest cells
@@ -12,20 +12,20 @@ table is resized.
 
 **Options**
 - `grid`: the sides (H, W) of the sequence's grid, tokens in raster order. Default: at the training length the learned
-  grid, otherwise the two factors of N that are closest to each other.
+  grid; at other lengths the most nearly square grid.
 - `train_grid`: the sides of the learned grid. Default: `grid` if its number of cells fits the training length,
-  otherwise the factors of the training length that are closest to each other.
+  otherwise the most nearly square grid that fits.
 - `class_token`: whether token 0 is a class token, which has no cell and gets row 0 of the table.
 - `scale`: multiplies the table.
 
-Positions, if given, are pairs (y, x), real numbers on `grid`, or on the learned grid if `grid` is not given; the
-position of a class token is ignored.
+If positions are given, they are pairs (y, x) of real numbers: coordinates on `grid`, or on the learned grid if `grid`
+is not given. The position of a class token is ignored.
 
-**Past the training length**: resized, as above; `fastpe.resize` returns the table for further training on a new grid.
-There is no extrapolation: a coordinate outside the grid raises an error.
+**Past the training length**: resized by the formula above; `fastpe.resize` returns the table for further training on a
+new grid. There is no extrapolation: a coordinate outside the grid raises an error.
 
-**Accuracy.** On the learned grid values are copied without rounding. On another grid the coordinate between cells is
-rounded once: the error of an entry is at most (H + W) 2^-51 of the largest.
+**Accuracy.** On the learned grid, entries of the table are copied without rounding. On another grid, each coordinate is
+rounded once. The error of a value is then at most (H + W) 2^-51 times the largest entry of the table.
 
 **Traps.** Other code bases resize with bicubic or nearest interpolation, or without aligned corners, and get different
 values from the same table. Every row changes when the grid changes.

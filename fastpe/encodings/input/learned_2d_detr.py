@@ -10,17 +10,18 @@ PositionEmbeddingLearned.
 each, initially uniform in [0, 1).
 
 **Options**
-- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order. Default: the two factors of N that are
-  closest to each other.
-- `entries`: the number of rows, and of columns, that have vectors.
+- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order. Default: the most nearly square grid of N
+  cells.
+- `entries`: the number of learned row vectors, and also of learned column vectors.
 - `scale`: multiplies the table.
 
-Positions, if given, are pairs (y, x) of integers.
+If positions are given, they are pairs (y, x) of integers.
 
-**Past the training length**: undefined past `entries` rows or columns. Within this limit a grid may be larger than that
-of training, but the vectors of rows and columns that did not occur in training keep their initial values.
+**Past the training length**: undefined past `entries` rows or columns. Within this limit a grid may be larger than the
+training grid. Rows and columns that did not occur in training then use vectors that still have their initial values.
 
-**Traps.** The column comes first; in the sines and cosines of the same code (`sincos_2d_detr`) the row comes first.
+**Traps.** The vector of the column fills the first half of the channels. In `sincos_2d_detr`, from the same code, the
+row comes first.
 """
 
 from typing import Any

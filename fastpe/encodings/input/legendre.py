@@ -6,33 +6,36 @@
 Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 6.2: eq. (11) is the
 map `tanh`, eq. (10) the map `clamp`; section 5.4 mentions a logarithmic one.
 
-**Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
+**Slot**: `table` (N, C). **Learns**: nothing by default; with the option `learned`, the number `gamma` (1,) of the map
+`tanh`.
 
 **Options** (N is the training length, not the length of the sequence)
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `linear`: 2p/N - 1, not
-  bounded. `log`: 2 min(1, ln(1+p)/ln(1+N)) - 1, our interpretation of "logarithmic scaling so that x stays bounded",
-  for which the paper gives no formula.
+  bounded. `log`: 2 min(1, ln(1+p)/ln(1+N)) - 1. The paper mentions "logarithmic scaling so that x stays bounded"
+  without a formula; the formula here is our interpretation.
 - `gamma`: the steepness of `tanh`; 1 in section 7 of the paper.
-- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned; it then starts at the value of the option `gamma`. Only the map `tanh` has a
+  gamma.
 - `scale`: multiplies the table.
 
 Positions may be real numbers. `clamp` and `log` treat a negative position as 0; `tanh` and `linear` apply their formula
 to it.
 
-**Past the training length**: defined. With `tanh` rows tend to the all-ones vector, and with `clamp` and `log` they are
-equal to it. With `linear`, x leaves [-1, 1] and values grow without bound: P_63(3) = 1.2e47 overflows float32. A table
-that is not finite raises an error.
+**Past the training length**: defined. With `tanh`, rows tend to the all-ones vector. With `clamp` and `log`, all rows
+from position N on are the all-ones vector. With `linear`, x exceeds 1 and values grow without bound: for example,
+P_63(3) = 1.2e47 overflows float32. If a value of the table is not finite, an error is raised.
 
-**Traps.** With gamma = 1, x is only tanh 1 = 0.76 at the training length; x = 0.99 needs gamma = 2.65. For
-positions >= 0, `tanh` uses only x >= 0, half of the interval on which the polynomials are orthogonal, so the columns
-are far from orthogonal (the correlation of P_0 and P_1 on [0, 0.99] is 0.866). The norm of a row is not constant: it
-varies from 1.47 to 8 for C = 64.
+**Traps.** With gamma = 1, x is only tanh 1 = 0.76 at the training length; x = 0.99 needs gamma = 2.65. For positions >=
+0, `tanh` gives only x >= 0. This is half of the interval on which the polynomials are orthogonal, so the columns are
+far from orthogonal: the correlation of P_0 and P_1 on [0, 0.99] is 0.866. The norm of a row is not constant: it varies
+from 1.47 to 8 for C = 64.
 
-**Accuracy.** x is computed in float64, to within 2^-51, and |P_l'| is up to l(l+1)/2 in [-1, 1]; the
-recurrence, written as P_{l+1} = x P_l + l/(l+1) (x P_l - P_{l-1}), is stable and adds at most 8l. An entry is therefore
-within (l(l+1) + 8l) 2^-52 of the exact value, regardless of its size, plus half a unit in the last place in float32.
-Near zeros of P_l relative errors are large in float64, and even in float32 an entry below 1e-5 can have an error of
-more than a unit in the last place. Measured up to degree 512: 2e-14.
+**Accuracy.** x is computed in float64 with an error of at most 2^-51. In [-1, 1] the derivative of P_l is at most
+l(l+1)/2, so this error changes P_l by at most l(l+1) 2^-52. The recurrence is computed as P_{l+1} = x P_l + l/(l+1) (x
+P_l - P_{l-1}). It is stable and adds an error of at most 8l 2^-52. Together, the error of an entry is at most (l(l+1) +
+8l) 2^-52, regardless of the entry's size, plus half a unit in the last place in float32. Near zeros of P_l, relative
+errors are therefore large in float64. Even in float32, an entry below 1e-5 can have an error of more than a unit in the
+last place. The largest error measured up to degree 512 is 2e-14.
 """
 
 from typing import Any

@@ -7,19 +7,19 @@ Sinusoidal Representation Networks" (arXiv:2310.06743), released code: MarcCoru/
 locationencoder/pe/wrap.py, Wrap; after Mac Aodha, Cole and Perona 2019, "Presence-Only Geographical Priors for
 Fine-Grained Image Classification" (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
-**Slot**: `table` (N, C); only four channels are not zero. **Learns**: nothing; the next projection of the
-embeddings mixes the channels.
+**Slot**: `table` (N, C); only four channels are not zero. **Learns**: nothing; the linear map after the embeddings
+mixes the channels.
 
 **Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
-latitudes must be within ±90. `start` is added to both. If no positions are given, the points follow a spiral from the
-south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, where
-t = (p + 1/2)/N and N is the training length.
+latitudes must be within ±90. `start` is added to both coordinates. If no positions are given, the points follow a
+spiral from the south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180,
+where t = (p + 1/2)/N and N is the training length.
 
 **Options**
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
-N points; a longer sequence does not change the points of earlier positions.
+**Past the training length**: defined everywhere. If no positions are given, the spiral reaches the north pole after N
+points and then turns back. In a longer sequence the first N points are the same.
 
 **Traps.** A pole is a single point but gets a different vector for every longitude; `cartesian3d` and `sph_harm` avoid
 this. The code of Mac Aodha et al. uses another map: it doubles the latitude, so that both poles have the same cosine

@@ -10,46 +10,48 @@ Source: Geisler, Li, Mankowitz, Cemgil, Günnemann and Paduraru 2023, "Transform
 (arXiv:2302.00049); google-deepmind/digraph_transformer, utils.py, eigv_magnetic_laplacian_numba.
 
 **Slot**: `table` (N, C). **Learns**: `weight` (2k, C), initially normal with variance 1/k, truncated at two standard
-deviations. This is the authors' plain form, NaiveMagLapNet, without its two constant rows. Their usual form has a
-network instead: one ReLU layer maps each pair (Re, Im) to C/16 numbers, which are summed over v and -v, and another
-layer maps all these numbers to C. For some tasks they add attention between eigenvectors, a graph network, and
-eigenvalues as inputs.
+deviations. This is the authors' plain form, NaiveMagLapNet, without its two constant rows. Their usual form replaces
+the linear map by a network. In this network, one ReLU layer maps each pair (Re, Im) to C/16 numbers, its outputs for v
+and -v are summed, and another layer maps all these sums to C channels. For some tasks they add attention between
+eigenvectors, a graph network, and eigenvalues as inputs.
 
 **Options**
 - `edges`: the edges of the directed graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i goes from node ui to
   node vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,0,2` has the edges 0>1, 1>2
   and 0>2. A repeated edge counts once. Default: the path 0>1>2>...
 - `count`: k, the number of eigenvectors.
-- `q`: the change of phase by an edge, in turns, from -1 to 1; 0 ignores directions.
-- `absolute`: whether q is used as given. By default q is divided by min(m, n), where n is the number of nodes and m the
-  number of pairs of nodes with an edge in one direction only. No path then changes the phase by more than q turns; with
-  the default q this limit is a right angle.
+- `q`: the change of phase along an edge, in turns, from -1 to 1. With 0, the directions of edges have no effect.
+- `absolute`: whether q is used as given. By default q is divided by min(m, n), where n is the number of nodes, and m is
+  the number of pairs of nodes that have an edge in one direction only. No path then changes the phase by more than q
+  turns, which is a right angle for the default q.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L. The authors' results use the first.
 - `scale`: multiplies the table.
 
-The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
+The table depends on the edges only: `positions` must not be given, and `start` has no effect.
 
 **Phases.** The phase of an eigenvector is arbitrary. The authors' convention has two steps. First, v_1 is rotated so
 that it is real at node 0 and its real part of largest absolute value is positive. Second, every eigenvector is rotated
-so that it is real and positive at the node where the imaginary part of v_1 is largest. If this node is not unique, the
-first one is used. (The authors' code relies on LAPACK to return a v_1 that is real at node 0.) A vector that is zero at
-the chosen node is rotated so that it is real and positive where its absolute value is largest.
+so that it is real and positive at the node where the imaginary part of v_1 is largest. If several nodes have this
+largest value, the first of them is used. (The authors' code relies on LAPACK to return a v_1 that is real at node 0.) A
+vector that is zero at the chosen node is rotated so that it is real and positive where its absolute value is largest.
 
-Each connected component has its own divisor of q and its own unit eigenvectors, and its lowest node takes the role of
-node 0. The rows of a component therefore do not depend on other components. A node without edges has zeros. If two
-eigenvalues differ by at most 1e-9 of the largest one, their vectors depend on the order of the nodes, as in
-`laplacian`, and a remark says so.
+Each connected component has its own min(m, n) and its own eigenvectors of norm 1. The node with the lowest number takes
+the role of node 0. The rows of a component therefore do not depend on other components. The row of a node without edges
+is zero. If two eigenvalues differ by at most 1e-9 of the largest one, their eigenvectors depend on the order of the
+nodes, as in `laplacian`, and a remark says so.
 
 **Past the training length**: resized. The eigenvectors of the path are those of `laplacian`, including the one with
-eigenvalue 0, times exp(-2 pi i q p), where q is divided by N - 1. These vectors stretch over the length of the path, so
-all rows change when the path grows. In a graph given by `edges`, nodes without edges have zeros.
+eigenvalue 0, but the entry of node p is multiplied by exp(-2 pi i q p). By default q is divided by N - 1 here. These
+vectors stretch over the length of the path, so all rows change when the path grows. If the graph is given by `edges`, a
+longer sequence adds nodes without edges, and their rows are zero.
 
 **Traps.** The node with the largest imaginary part may change with the order of nodes, and then the phases of all
-vectors change. With a large q phases wrap around, and directions along long paths are lost.
+vectors change. With a large q, phases wrap around, and the direction of a long path can no longer be told from them.
 
 **Speed.** The eigenvectors of the path have a closed form at any length. In a graph given by `edges`, a connected
-component may have at most 2048 nodes, because its matrix is dense. The matrix is complex, so computing its eigenvectors
-takes about four times as long as for `laplacian`. They are computed once and cached.
+component may have at most 2048 nodes, because its Laplacian is stored as a dense matrix. The matrix is complex, so
+computing its eigenvectors takes about four times as long as for `laplacian`. The eigenvectors are computed once and
+cached.
 """
 
 from dataclasses import replace

@@ -12,15 +12,15 @@ log-spaced between 1 and 0.99 pi, and initial widths are 5 / frequency.
 
 **Options**: none. Positions may be real numbers.
 
-**Past the training length**: defined. The envelopes are centred on position 0, not on the token: initial widths are 1.6
-to 5, so rows are nearly zero from position 20 on. Only wider envelopes, which must be learned, reach farther;
-infinitely wide ones give a table like `sinusoidal`.
+**Past the training length**: defined. The envelopes are centred on position 0, not on the token. Initial widths are 1.6
+to 5, so rows are nearly zero from position 20 on, unless training makes the envelopes wider. With infinitely wide
+envelopes the rows would be sinusoids, as in `sinusoidal`.
 
-**Accuracy.** Given sigma and omega, an entry is within 8 * 2^-52 of the exact value.
+**Accuracy.** For given sigma and omega, an entry is within 8 * 2^-52 of the exact value.
 
-**Traps.** Initially omega sigma = 5, so rounding decides for each pair whether the rule "at least 5 / sigma" applies,
-and thus whether the pair's frequency gets a gradient. The rule has precedence over the cap of 0.95 pi: the fastest wave
-starts at 0.99 pi. Cosines come first.
+**Traps.** Initially omega sigma = 5. Rounding then decides for each pair whether the rule "at least 5 / sigma" applies;
+if it does, the pair's frequency gets no gradient. This rule has precedence over the cap of 0.95 pi, so the fastest wave
+starts at 0.99 pi. In each pair the cosine comes first.
 """
 
 import math

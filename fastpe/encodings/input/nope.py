@@ -4,16 +4,16 @@
 
 Source: Kazemnejad et al. 2023, "The Impact of Positional Encoding on Length Generalization in Transformers"
 (arXiv:2305.19466), section 5, the scheme called NoPE; McGill-NLP/length-generalization,
-src/models/custom_t5_decoder_only.py, position encoding "none". Li (2025) names a 2021 paper of Kazemnejad as its
-mathematical framework; that paper is by other authors.
+src/models/custom_t5_decoder_only.py, position encoding "none". Li (2025) cites a 2021 paper as the source of its
+mathematical framework and names Kazemnejad as the author, but that paper is by other authors.
 
 **Slots**: none. **Options**: none. **Learns**: nothing.
 
 **Past the training length**: defined, because nothing depends on the position.
 
 **Traps.** A bidirectional transformer without position encoding commutes with every permutation of its input: it
-processes a set, not a sequence. A causal transformer does not commute: with equal scores, row i averages i + 1 values,
-so 1/(i+1) is available to the next layer.
+processes a set, not a sequence. A causal transformer does not. If all scores are equal, row i averages i + 1 values, so
+the next layer can compute 1/(i+1).
 """
 
 from typing import Any

@@ -1,22 +1,24 @@
-"""Huang's method 3: a learned factor on every channel of query times key, for every clipped offset.
+"""Huang's method 3: in query times key, every channel is multiplied by a learned weight for the clipped offset.
 
     S_ij = s sum_c q_ic k_jc w[t, c],    t = clip(j - i, 1-K, K-1) + K-1
 
 Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better Relative Position Embeddings"
 (arXiv:2009.13658), method 3. No public code is known.
 
-**Slot**: `rel_gain` (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, separately in every layer: `weight`, of
-the slot's shape; initially 1, which changes nothing (a choice of fastpe: the authors' initial values are not known).
+**Slot**: `rel_gain` (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, separately in every layer: `weight`,
+which has the slot's shape. All weights start at 1, where they have no effect. The authors' initial values are not
+known.
 
 **Options**
 - `reach`: the number K of distances on each side that have weights, at most 10^6. Default: the training length. The
   slot keeps the weights of all 2K-1 offsets, even for shorter sequences.
-- `per_head`: learn separate weights for every head, see `huang1`.
+- `per_head`: learn separate weights for every head. The page of `huang1` says what is known of the authors' choice.
 
-**Past the training length**: clipped; on each side, all distances from K - 1 on share one vector.
+**Past the training length**: clipped. On each side, all distances of K - 1 or more share one vector of weights.
 
-**Traps.** The products of channels must be multiplied by the weights of the offset before they are summed, which makes
-the score of this encoding the most expensive of all. Positions cannot be given.
+**Traps.** For every pair of tokens, the D products q_ic k_jc are multiplied by D weights before they are summed. No
+other encoding has such an expensive score. Positions cannot be given: only offsets of consecutive positions are
+supported.
 """
 
 from typing import Any

@@ -6,18 +6,20 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 (arXiv:2009.13658), method 4; huggingface/transformers, models/bert/modeling_bert.py (version 4), BertSelfAttention
 with `relative_key_query`.
 
-**Slots**: `rel_key` and `rel_query`, both w: (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, separately in
-every layer: `weight`, of the same shape, initially N(0, 0.02^2).
+**Slots**: `rel_key` and `rel_query`. Both contain w and have shape (1, 2K-1, D), or (H, 2K-1, D) with `per_head`.
+**Learns**, separately in every layer: `weight`, of the same shape, initially N(0, 0.02^2).
 
 **Options**
-- `reach`: the number K of distances on each side that have vectors, at most 10^6. Default: the training length, like
-  the maximal position in the code. The slots keep all 2K-1 vectors, even for shorter sequences.
-- `per_head`: learn separate vectors for every head. In the code all heads share them.
+- `reach`: the number K of distances on each side that have vectors, at most 10^6. Default: the training length, which
+  corresponds to the maximal position of the Hugging Face code. The slots keep all 2K-1 vectors, even for shorter
+  sequences.
+- `per_head`: learn separate vectors for every head. In the Hugging Face code all heads share them.
 
-**Past the training length**: clipped; on each side, all distances from K - 1 on share one vector. The code does not
-clip offsets: it fails past its maximal position.
+**Past the training length**: clipped. On each side, all distances of K - 1 or more share one vector. The Hugging Face
+code does not clip offsets: it fails past its maximal position.
 
-**Traps.** Rows of the code's table are ordered by i - j, the reverse of the order here. Positions cannot be given.
+**Traps.** Here the vectors are ordered by j - i. The Hugging Face code orders them by i - j, which is the reverse.
+Positions cannot be given: only offsets of consecutive positions are supported.
 """
 
 from typing import Any

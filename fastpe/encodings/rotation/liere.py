@@ -1,36 +1,35 @@
-"""LieRE: blocks of channels are rotated by exponentials of learned generators times coordinates.
+"""LieRE: blocks of channels are rotated by the matrix exponential of coordinates times learned generators.
 
     R(x) = exp( sum_k x_k (U_k - U_k^T) ),   U_k the strict upper triangle of W_k; query and key are multiplied by R(x)
 
 Source: Ostmeier et al. 2024, "LieRE: Lie Rotational Positional Encodings" (arXiv:2406.10322); StanfordMIMI/LieRE,
 models/rope_vit.py, LierePositionEncoder.
 
-**Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` W (n, H, D/b, b, b); each layer learns separate values.
-The lower triangles are not used.
+**Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` W (n, H, D/b, b, b); each layer learns separate values. b
+and n are options, see below. The lower triangles are not used.
 
 **Initial values.** W is uniform in [0, 2 pi).
 
 **Options**
-- `block`: b, the number of channels of a block; the authors try values up to D. By default the largest divisor of the
-  head width up to 8. With b = 2 this is mixed RoPE (`rope_mixed`).
+- `block`: b, the number of channels of a block; the authors try values up to D. By default the largest divisor of D
+  that is at most 8. With b = 2 this is mixed RoPE (`rope_mixed`).
 - `coordinates`: n, the number of coordinates of a position.
-- `grid`: sides of the grid, if n > 1.
-- `train_grid`: sides of the training grid, if n > 1.
+- `grid`: the sides of the sequence's grid, if n > 1. Default: sides as equal as possible.
+- `train_grid`: the sides of the training grid, if n > 1.
 - `class_token`: whether the first token is a class token, which has no cell and is not rotated.
 
-Coordinates are x_k = p_k / (m_k - 1), where m_k is the training length or, with n > 1, the side of the training grid
-along axis k. In a sequence or grid of this size, coordinates run from 0 to 1, both included, as in the released code;
-at other sizes the steps of the code have a slightly different width. If positions are given, they are the p_k and may
-be real numbers.
+Coordinates are x_k = p_k / (m_k - 1), where m_k is the training length without the class token. If n > 1, m_k is the
+side of the training grid along axis k. In a sequence or grid of this size, coordinates run from 0 to 1, both included,
+as in the released code. At other sizes the released code spaces its coordinates slightly differently. If positions are
+given, they are the p_k and may be real numbers.
 
 **Past the training length**: defined; x then exceeds 1.
 
-**Accuracy.** An error of 2^-53 in a generator changes the rotation by this error times x: the error of the entries is
-about b 2^-53 (1 + |x|) times the size of the generator.
+**Accuracy.** A rounding error of a generator is multiplied by x. The error of the entries of R(x) is therefore about b
+2^-53 (1 + |x|) times the size of the generator.
 
-**Facts.** With one coordinate a score depends on the offset only. With several coordinates it depends on more, because
-generators do not commute and R(x)^T R(y) differs from R(y - x): the same offset gives different scores in different
-parts of a grid.
+**Facts.** With one coordinate a score depends on the offset only. With several coordinates, generators do not commute,
+and R(x)^T R(y) differs from R(y - x). The same offset then gives different scores in different parts of a grid.
 
 **Traps.** The released code also subtracts 1/2 from every entry of U, including the zeros; this cancels in U - U^T.
 """

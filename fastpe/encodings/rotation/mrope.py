@@ -1,4 +1,4 @@
-"""Multimodal RoPE: sections of the pairs rotate with the time, the row and the column of a token.
+"""Multimodal RoPE: some pairs rotate with the time of a token, others with its row, and the rest with its column.
 
     theta_t = base^(-2t/D),  t = 0 .. D/2 - 1
     angle of pair t = theta_t times the time of the token for t < n_t, its row for the next n_h, its column for the rest
@@ -14,34 +14,35 @@ models/qwen3_vl/modeling_qwen3_vl.py, apply_interleaved_mrope; `time_last`: Vide
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `sections`: (n_t, n_h, n_w), with the sum D/2. By default row and column each have 3/8 of the pairs, rounded down, and
-  time has the rest: (16, 24, 24) for D = 128, as in the authors' model. With `deal` = `interleaved` row and column have
-  5/16 each: (24, 20, 20).
-- `deal`: which pairs belong to which axis. `sections`: as above (Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni). `interleaved`
-  (Qwen3-VL, Qwen3-Omni): time, row and column in turn while row and column have pairs left, then time, so that each
-  axis has fast and slow pairs. `time_last` (VideoRoPE): row and column in turn, then time, which has the slowest pairs.
-- `grid`: frames, rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default the
-  tokens form a text: all three coordinates of a token are its index, so the encoding is exactly `rope` with the same
-  base.
-- `base`: the slowest frequency is about 1/base; 1000000 in Qwen2-VL.
+- `sections`: (n_t, n_h, n_w), the numbers of pairs for time, row and column. Their sum is D/2. By default row and
+  column each have 3/8 of the pairs, rounded down, and time has the rest: (16, 24, 24) for D = 128, as in the authors'
+  model. If `deal` is `interleaved`, row and column by default have 5/16 each: (24, 20, 20).
+- `deal`: which pairs belong to which axis. `sections` (Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni): as in the formula above.
+  `interleaved` (Qwen3-VL, Qwen3-Omni): pairs belong to time, row and column in turn, until row and column have all
+  theirs; the rest belong to time. Each axis then has fast and slow pairs. `time_last` (VideoRoPE): the first pairs
+  belong to row and column in turn, and the others, which are the slowest, to time.
+- `grid`: the numbers of frames, rows and columns, whose product is N. Tokens are in raster order: the column changes
+  fastest. By default the tokens form a text: all three coordinates of a token are its index, and the encoding is
+  exactly `rope` with the same base.
+- `base`: the slowest frequency is about 1/base. Qwen2-VL has the base 1000000.
 - `pairs`: as for `rope`; the code uses `half`.
 
-If positions are given, they are (time, row, column) and may be real numbers. The three coordinates of a token of a text
-are equal. Each text, image or video starts at the number after the largest coordinate before it; times, rows and
-columns are counted from this number. The time of a token is
+If positions are given, they are (time, row, column) and may be real numbers. In a text, the three coordinates of a
+token are equal. Each text, image or video starts at one plus the largest coordinate before it (VideoRoPE: one plus the
+largest time). The time of a token, counted from this start, is
 
-- the number of the frame (Qwen2-VL);
-- whole ticks of the frame's time, 25 per second (Qwen2.5-Omni's TM-RoPE);
-- twice the number of the frame (VideoRoPE, where a patch of a frame with Ny rows and Nx columns is at
-  (T, T + row - (Ny - 1) // 2, T + column - (Nx - 1) // 2)).
+- the number of its frame (Qwen2-VL);
+- the time of its frame in ticks of 1/25 second, rounded down (Qwen2.5-Omni's TM-RoPE);
+- twice the number of its frame (VideoRoPE). If this time is T, a patch of a frame with Ny rows and Nx columns is at (T,
+  T + row - (Ny - 1) // 2, T + column - (Nx - 1) // 2).
 
-The function `positions` of this module computes all three variants.
+The function `positions` of this module computes the coordinates of all three variants.
 
 **Past the training length**: defined, as for `rope`.
 
-**Traps.** With `sections` the axes have different bands of frequencies, and time has the fastest one: this is not
-`rope_2d` with an additional axis. In VideoRoPE's layout rows and columns of a video may be smaller than those of the
-text before it.
+**Traps.** If `deal` is `sections`, each axis has its own range of frequencies, and the time has the fastest. In
+`rope_2d`, both axes have the same frequencies. In VideoRoPE's layout, a row or column of a video may be a smaller
+number than those of the text before it.
 """
 
 from collections.abc import Sequence

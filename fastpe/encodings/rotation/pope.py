@@ -1,4 +1,4 @@
-"""PoPE: each channel is a point in the plane, with its radius from the content and its angle from the position.
+"""PoPE: each channel is a point in the plane; its radius comes from the content, its angle from the position.
 
     S_ij = scale sum over c of softplus(q_ic) softplus(k_jc) cos((j - i) theta_c + phi_hc),   theta_c = base^(-c/D)
 
@@ -6,31 +6,31 @@ Source: Gopalakrishnan, Csordas, Schmidhuber and Mozer 2025, "Decoupling the Wha
 Positional Embeddings" (arXiv:2509.10534); released in x-transformers (PolarEmbedding) and PoPE-pytorch.
 
 **Slots**: `polar` (H, D) holds phi, and `angles` (1, N, D) holds j theta_c. **Learns**: `phases` (H, D), shared by all
-layers; phi are these phases, clipped to [-2 pi, 0].
+layers; phi is `phases` clipped to [-2 pi, 0].
 
-RoPE rotates two channels together, as one point in the plane, so the angle of that point also depends on the content,
-namely on the ratio of the two channels. Here an angle depends only on the positions and on a phase of the key that each
-head learns. There are D frequencies, twice as many as in `rope`. Scores are dot products of vectors of 2 D channels;
-the scale is 1/sqrt(D) nevertheless.
+RoPE rotates two channels together, as one point in the plane. The angle of that point also depends on the content,
+namely on the ratio of the two channels. In PoPE, angles do not depend on the content: they depend only on the positions
+and on the learned phases of the keys. There are D frequencies, twice as many as in `rope`. A score is a dot product of
+vectors of 2 D numbers, but the scale is still 1/sqrt(D).
 
-**Initial values.** Phases are 0.
+**Initial values.** By default all phases start at 0.
 
 **Options**
 - `base`: the slowest frequency is about 1/base.
-- `initial`: `zero`, or `uniform`: phases drawn from (-2 pi, 0].
+- `initial`: the initial phases. `zero`: all are 0. `uniform`: they are drawn uniformly from (-2 pi, 0].
 
 Angles are as precise as those of `rope`.
 
 **Past the training length**: defined.
 
-**Facts.** If all phases are 0, the position enters a score only through the distance, so keys to the left and right are
-treated alike, and the score of a token with itself is never below 0. There is no option `rotated`: all channels are
-rotated, the last ones slowly.
+**Facts.** If all phases are 0, a score depends on positions only through the distance, so keys to the left and right
+are treated alike. The score of a token with its own key is then never negative. There is no option `rotated`: all
+channels are rotated, the last ones slowly.
 
-**Traps.** The phase is added to the angle of the key; added to the angle of the query it would have the opposite
-effect. The gradient of a phase is that of phi inside the interval [-2 pi, 0] and at its ends, and 0 outside. After an
-update from 0 upwards, the phase is outside the interval, and its phi stays 0 unless weight decay brings the phase back.
-Terms that use queries and keys as vectors of D channels, such as `rel_key`, cannot be added.
+**Traps.** The phase is added to the angle of the key. Added to the angle of the query, it would have the opposite
+effect. The gradient of a phase equals that of phi inside the interval [-2 pi, 0] and at its ends, and is 0 outside. If
+an update moves a phase above 0, the phase leaves the interval. Its phi then stays 0 unless weight decay brings the
+phase back. PoPE cannot be combined with slots such as `rel_key`, which use queries and keys as vectors of D channels.
 """
 
 import math

@@ -12,26 +12,26 @@ and the offset j - i only, and a rotation does not change norms.
 
 **Options**
 - `base`: the slowest frequency is about 1/base.
-- `pairs`: `interleaved`, channels 2t and 2t + 1 (the paper, GPT-J), or `half`, channels t and t + R/2 (GPT-NeoX, the
-  Hugging Face versions of LLaMA).
+- `pairs`: which channels form pair t. `interleaved`: channels 2t and 2t + 1 (the paper, GPT-J). `half`: channels t and
+  t + R/2 (GPT-NeoX, the Hugging Face versions of LLaMA).
 - `rotated`: R. Only the first R channels of a head are rotated, and the others do not change (GPT-J: 64 of 256). By
   default all D channels are rotated.
 
-Positions may be any real numbers, including negative ones. Angles are float64 in [-pi, pi]. Their error is little more
-than half a unit in the last place (one unit on a processor without fused multiply-add) at any position up to 2**27: the
-frequency is stored as two float64, its product with the position is exact, and whole turns are subtracted exactly. An
-angle computed in float32 has an error of 0.004 at position 1e5.
+Positions may be any real numbers, including negative ones. Angles are float64 in [-pi, pi]. At any position up to
+2**27, their error is little more than half a unit in the last place, or one unit on a processor without fused
+multiply-add. The reason is that the frequency is stored as two float64, its product with the position is exact, and
+whole turns are subtracted exactly. For comparison, an angle computed in float32 has an error of 0.004 at position 1e5.
 
-**Speed.** Arithmetic is the bottleneck: a vector of float64 angles takes 11 operations if positions are consecutive
-integers, and 17 otherwise. At one operation per cycle on 64-byte registers at 3 GHz, this is 17 and 11 GB/s.
+**Speed.** Arithmetic is the bottleneck: one register of float64 angles takes 11 operations if positions are consecutive
+integers, and 17 otherwise. With 64-byte registers and one operation per cycle at 3 GHz, this is 17 GB/s and 11 GB/s.
 
-**Past the training length**: defined. The slow pairs reach angles that did not occur in training, and models get worse.
-To avoid this, `rope_linear`, `rope_ntk`, `rope_dynamic`, `rope_yarn`, `rope_longrope` and `rope_llama3` change the
-frequencies.
+**Past the training length**: defined. The slow pairs reach angles that did not occur in training, and the model's
+quality drops. To avoid this, `rope_linear`, `rope_ntk`, `rope_dynamic`, `rope_yarn`, `rope_longrope` and `rope_llama3`
+change the frequencies.
 
-**Traps.** The two values of `pairs` give the same map up to the order of channels, but weights trained with one are
-wrong with the other, unless the channels of the query and key maps are reordered. Cached keys must be rotated by their
-own positions.
+**Traps.** The two values of `pairs` differ only in the order of channels. Weights trained with one value are wrong for
+the other, unless the output channels of the query and key maps are reordered. Cached keys must be rotated by their own
+positions.
 """
 
 from fastpe.encodings.encoding import Reported

@@ -10,28 +10,28 @@ arXiv:2303.11331): baaivision/EVA, EVA-02/asuka/rope.py, VisionRotaryEmbeddingFa
 only.
 
 **Options**
-- `grid`: rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default the two
-  factors of N that are closest to each other.
+- `grid`: the numbers of rows and columns, whose product is N. Tokens are in raster order: the column changes fastest.
+  Default: the most nearly square grid of N cells.
 - `class_token`: whether the first token is a class token, which has no cell and is not rotated.
-- `base`: the base of the frequencies; 100, because images have fewer rows than texts have tokens.
+- `base`: the base of the frequencies. The default is 100, because images have fewer rows than texts have tokens.
 - `pairs`: as for `rope`.
-- `first`: which block of pairs comes first, that of the `column` or that of the `row`.
-- `train_grid`: rows and columns of the training grid, to which other grids are scaled: row y of Ny rows becomes y / Ny
-  times the number of rows of `train_grid`. None: rows and columns are not scaled.
+- `first`: which block of pairs comes first: `column` (x theta) or `row` (y theta).
+- `train_grid`: the numbers of rows and columns of the training grid. Other grids are scaled to it: row y of Ny rows
+  becomes y / Ny times the number of rows of `train_grid`, and columns are scaled likewise. None: nothing is scaled.
 
-EVA-02 uses base=10000, first=row and class_token, and train_grid=16,16 (224 pixels in patches of 14) if it is
-fine-tuned on other sizes.
+EVA-02 uses `base=10000` and `first=row`, and sets `class_token`. For fine-tuning on other image sizes it also uses
+`train_grid=16,16`, which is 224 pixels in patches of 14.
 
-If positions are given, they are (row, column) = (y, x) and may be real numbers; (0, 0) is not rotated. With
-`train_grid` they are rows and columns of `grid`, or of `train_grid` if `grid` is not given. The width of a head must be
-a multiple of 4.
+If positions are given, they are (row, column) = (y, x) and may be real numbers; (0, 0) is not rotated. If both `grid`
+and `train_grid` are set, positions are coordinates on `grid` and are scaled to `train_grid`. If only `train_grid` is
+set, they are coordinates on `train_grid` and are not scaled. The width of a head must be a multiple of 4.
 
-**Past the training length**: defined, for any grid. Models get worse on grids larger than the training grid, unless
+**Past the training length**: defined, for any grid. Models become worse on grids larger than the training grid, unless
 `train_grid` scales the coordinates to the range of training.
 
 **Traps.** Each half of the pairs depends on one axis: no pair rotates along a diagonal (`rope_mixed` learns such
-directions). The x block comes first, as in the code (the paper assigns the pairs to x and y in turn), although y comes
-first in a position.
+directions). By default the block of x comes first, as in the code, although y comes first in a position. The paper
+instead assigns the pairs to x and y in turn.
 """
 
 from decimal import Decimal

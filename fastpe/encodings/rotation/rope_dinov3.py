@@ -10,28 +10,29 @@ dinov3/layers/rope_position_encoding.py, RopePositionEmbedding, and layers/atten
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `grid`: rows and columns Ny, Nx, whose product is N minus the prefix; tokens are in raster order, with columns
-  fastest. By default the two factors that are closest to each other.
-- `prefix_tokens`: the number of class and register tokens at the start, which have no patch and are not rotated; 5 in
-  the released models.
-- `normalise`: the values of Ny and Nx in the formula: `separate`, the two sides; `max` or `min`, the longer or the
-  shorter side for both. With `max` and `min` an image that is not square is not centred on (0, 0), and with `min` its
-  coordinates exceed 1.
-- `base`: the base of the periods; 100.
-- `period_min`, `period_max`: the smallest and the largest period, which replace `base`; give both or none.
+- `grid`: the numbers of rows and columns, Ny and Nx. Their product is N minus `prefix_tokens`. Patches are in raster
+  order: the column changes fastest. Default: the most nearly square grid.
+- `prefix_tokens`: the number of class and register tokens at the start. They have no patch and are not rotated. The
+  released models have 5.
+- `normalise`: which values Ny and Nx have in the formula. `separate`: the two sides of the grid. `max`: the longer side
+  for both. `min`: the shorter side for both. With `max` and `min`, an image that is not square is not centred on (0,
+  0). With `min`, some of its coordinates exceed 1.
+- `base`: the base of the periods. Default: 100.
+- `period_min`, `period_max`: the smallest and the largest period. They replace `base`; set both or neither.
 - `pairs`: as for `rope`; the code uses `half`.
 
-If positions are given, they are (row, column) and may be real numbers. With `grid` they are converted into (y, x) as
-above; without `grid` they are used as (y, x). The second form allows the authors' augmentation: in training,
-coordinates are shifted, jittered and rescaled with one draw per batch, (y, x) -> ((y, x) + u) e^w e^z, where u and w
-are drawn for each axis, and z for both axes together. (The released models use only e^z, from 1/2 to 2.)
+If positions are given, they are (row, column) and may be real numbers. If `grid` is set, they are converted into (y, x)
+by the formula above. If not, they are used as (y, x) directly, so you can apply the authors' augmentation to them
+first. During training, it replaces (y, x) by ((y, x) + u) e^w e^z, which shifts, jitters and rescales the coordinates.
+The numbers u, w and z are drawn once per batch: u and w separately for each axis, z for both axes together. The
+released models use only e^z, from 1/2 to 2.
 
-**Past the training length**: defined. Coordinates stay in (-1, 1) (`separate`, `max`), so in a larger grid the patches
-are closer together and no new angle occurs.
+**Past the training length**: defined. If `normalise` is `separate` or `max`, coordinates stay in (-1, 1): the patches
+of a larger grid are closer together, and their angles hardly leave the range of training.
 
-**Traps.** Rows come first, unlike in `rope_2d`. With `separate` the angle between neighbouring patches depends on the
-aspect ratio of the image. The fastest pair, with period 1, makes two turns over the image. A token at (0, 0) is at the
-centre of the image; it does not lack a position.
+**Traps.** The pairs of the row come first, unlike in `rope_2d`. If `normalise` is `separate`, the angle between
+neighbouring patches depends on the aspect ratio of the image. The fastest pair, with period 1, makes two turns over the
+image. A patch at the centre of the image, (y, x) = (0, 0), has the angles 0, as class and register tokens have.
 """
 
 from decimal import Decimal

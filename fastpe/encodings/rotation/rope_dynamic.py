@@ -1,4 +1,4 @@
-"""Dynamic NTK scaling: RoPE with a base that grows with the length, from the training length on.
+"""Dynamic NTK scaling: RoPE whose base grows with the length if the length exceeds the training length.
 
     n = max(length, L0),   base' = base alpha^(R/(R-2)),   theta'_t = base'^(-2t/R)
     rule `smooth`: alpha = f n / L0 - (f - 1)
@@ -15,10 +15,10 @@ modeling_qwen.py, get_ntk_alpha.
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: f, how fast the base grows with the rule `smooth`. By default 1: base' = base (n/L0)^(R/(R-2)), so that the
-  last frequency is divided by n/L0. Published models use 2 or more.
-- `rule`: `smooth`, or `steps`: alpha is 1 up to the training length, 3 up to twice it, then 7, 15 and so on, so the
-  angles change only where the length passes the next power of two times the training length. While generating, Qwen
+- `factor`: f, how fast the base grows with the rule `smooth`. The default is 1, which gives base' = base
+  (n/L0)^(R/(R-2)). The last frequency is then divided by n/L0. Published models use 2 or more.
+- `rule`: the formula of alpha, `smooth` or `steps`. With `steps`, alpha is 1 for lengths up to L0, 3 up to 2 L0, 7 up
+  to 4 L0, and so on. The angles therefore change only when the length passes L0, 2 L0, 4 L0, ... While generating, Qwen
   keeps the alpha of the prompt's length.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
@@ -27,7 +27,7 @@ modeling_qwen.py, get_ntk_alpha.
 the same as `rope`, so short sequences lose nothing.
 
 **Traps.** One more token changes the angles of all tokens before it, so keys must be cached before they are rotated.
-All samples of a batch share n.
+All samples of a batch have the same n.
 """
 
 import math

@@ -8,15 +8,15 @@ Source: Chen et al. 2023, "Extending Context Window of Large Language Models via
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: s. By default the largest position plus one, divided by the training length, but at least 1. With this
-  default no angle is larger than the largest angle of training.
+- `factor`: s. Default: the largest position plus one, divided by the training length, but at least 1. With this default
+  no angle is larger than the largest angle of training.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune the model at
 the new length.
 
 **Traps.** Without a `factor` the angles depend on the length of the sequence: keys that were cached at another length
-do not fit. The fast pairs are slowed down s times as well, so neighbouring positions are harder to tell apart; later
+are wrong. The fast pairs are also slowed down s times, so neighbouring positions are harder to tell apart; later
 methods, such as `rope_ntk` and `rope_yarn`, avoid this.
 """
 

@@ -11,20 +11,20 @@ Source: the released code of Llama 3.1 (Meta 2024): meta-llama/llama-models, mod
 Grattafiori et al. 2024, "The Llama 3 Herd of Models" (arXiv:2407.21783), section 3.4.2, describes the training and has
 no formula.
 
-**Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing. This is YaRN's rule with `ramp` = `turns` and without the
-temperature.
+**Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing. These are the frequencies of `rope_yarn` with
+`ramp=turns`. YaRN's temperature of the scores is not used.
 
 **Options**
 - `factor`: f, by which long wavelengths are multiplied. It does not depend on the length.
-- `low_freq_factor`, `high_freq_factor`: low and high, the numbers of turns in L0 positions between which the
-  frequencies are blended.
+- `low_freq_factor`, `high_freq_factor`: low and high. If a pair makes between low and high turns in L0 positions, its
+  frequency is a blend of theta_t and theta_t / f.
 - `base`: 500000 in Llama 3.
 - `pairs`: `interleaved` as in Meta's code, `half` in the Hugging Face versions.
 - `rotated`: as for `rope`.
 
 **Past the training length**: defined; the encoding is designed for sequences of up to about f training lengths.
 
-**Traps.** The frequencies differ from those of `rope` at every length, also below the training length.
+**Traps.** The frequencies differ from those of `rope` at every length, even below the training length.
 """
 
 from decimal import Decimal

@@ -1,43 +1,43 @@
-"""LongRoPE: RoPE with a divisor for each frequency, from one list for short and one for long texts.
+"""LongRoPE: RoPE in which each frequency has its own divisor; short and long texts use different lists of divisors.
 
     theta'_t = theta_t / lambda_t                                        (`rope`: theta_t = base^(-2t/R))
     mscale   = sqrt(1 + ln s / ln L0),   scale = mscale^2 / sqrt(D)      s = target length / training length L0
 
-lambda is the list `long` if the target length is larger than L0, and the list `short` otherwise. With `chosen_by` =
+lambda is the list `long` if the target length is larger than L0, and the list `short` otherwise. If `chosen_by` is
 `sequence`, the length of the sequence decides instead of the target length. The first n0 tokens keep theta_t.
 
 Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753), section
 3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su; `chosen_by` = `sequence`: the Phi-3 models,
 which made the method known, modeling_phi3.py, Phi3SuScaledRotaryEmbedding, and rope type "longrope" of transformers.
 
-**Slots**: `angles` (1, N, R/2), `pairs`, `scale`; if R < D also `rotors` (1, 1, D, 1, 1), which multiplies the rotated
-channels of query and key by mscale and the others by 1 (Phi-4-mini), and `scale` is 1/sqrt(D). **Learns**: nothing.
-The lists come from a search with the model that is extended; published models include their lists.
+**Slots**: `angles` (1, N, R/2), `pairs`, `scale`. If R < D, `scale` is 1/sqrt(D), and there is also `rotors` (1, 1, D,
+1, 1): it multiplies the rotated channels of query and key by mscale, and the others by 1 (Phi-4-mini). **Learns**:
+nothing. The lists come from a search with the model that is extended; published models include their lists.
 
 **Options**
 - `short`, `long`: the lists, R/2 numbers each. By default all ones; then only mscale differs from `rope`.
 - `start_tokens`: n0. Positions with |p| < n0 keep the frequencies of `rope`.
-- `factor`: s, fixed; the target length is then s L0. By default the largest position plus one, divided by the training
-  length, but at least 1.
-- `chosen_by`: the length that chooses the list. `target`: s L0, as in the authors' code, so a fixed `factor` above 1
-  always selects `long`. `sequence`: the largest position plus one, as in Phi-3, where mscale still depends on `factor`.
-  Without `factor` the two are the same.
-- `mscale`: replaces the formula above.
+- `factor`: s. The target length is s L0. Default: the largest position plus one, divided by the training length, but at
+  least 1.
+- `chosen_by`: which length is compared with L0 to choose the list. `target`: s L0, as in the authors' code; a `factor`
+  above 1 then always selects `long`. `sequence`: the largest position plus one, as in Phi-3; mscale still depends on
+  `factor`. If `factor` is not set, both choices are the same.
+- `mscale`: a value that replaces the formula of mscale.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for
   Hugging Face models, uses `half`.)
 
-LongRoPE 2 (Shang et al. 2025, arXiv:2502.20082, sections 3.1 to 3.3) has the same formula and a different search,
-around a critical pair: frequencies from this pair on are divided by s. The function `critical_list` of this module
-returns the list that such a search starts from, for the option `long`; `short` keeps its default.
+LongRoPE 2 (Shang et al. 2025, arXiv:2502.20082, sections 3.1 to 3.3) has the same formula, but another search for the
+lists. This search starts from a list in which all frequencies from a critical pair on are divided by s. The function
+`critical_list` of this module returns that list. Pass it as the option `long`, and leave `short` at its default.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune at two
-lengths on the way to the longest one. A longer sequence changes the angles of earlier positions, unless `factor` is
-fixed and `chosen_by` is `target`.
+lengths on the way to the longest one. A longer sequence changes the angles of earlier positions, unless `factor` is set
+and `chosen_by` is `target`.
 
-**Traps.** When the length that chooses the list exceeds L0, every angle jumps, and keys that were cached before do not
-fit. The longest sequence of a batch determines the list for all its sequences. With `start_tokens` the score of two
-tokens on different sides of n0 depends on more than their distance. Some models store their `short` list for the length
-of the first fine-tuning, not for L0.
+**Traps.** When the length that chooses the list exceeds L0, every angle jumps, and keys that were cached before are
+wrong. The longest sequence of a batch determines the list for all sequences of the batch. With `start_tokens`, the
+score of two tokens on different sides of n0 depends on more than their distance. In some models the list `short` was
+found for the length of the first fine-tuning, not for L0.
 """
 
 import math

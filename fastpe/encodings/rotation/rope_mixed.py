@@ -1,4 +1,4 @@
-"""Mixed RoPE on a grid: each head learns the direction along which each pair rotates, and its speed.
+"""Mixed RoPE on a grid: for every pair, each head learns a direction on the grid and a speed of rotation.
 
     angle of pair t of head h at the cell in column x and row y:   fx_ht x + fy_ht y
 
@@ -8,22 +8,22 @@ naver-ai/rope-vit, deit/models_v2_rope.py, init_random_2d_freqs and compute_mixe
 **Slots**: `angles` (H, N, D/2), `pairs`. **Learns**: `fx`, `fy` (H, D/2), in radians per cell; each layer learns
 separate values.
 
-**Initial values.** mag_t = base^(-4t/D), t = 0 .. D/4 - 1, and one random direction psi for each head:
-fx = [mag cos psi | mag cos(psi + pi/2)], fy = [mag sin psi | mag sin(psi + pi/2)]. (If D/2 is odd, a case that the
-authors do not define, the first half has one pair more.)
+**Initial values.** mag_t = base^(-4t/D), t = 0 .. D/4 - 1, and one random direction psi for each head: fx = [mag cos
+psi | mag cos(psi + pi/2)], fy = [mag sin psi | mag sin(psi + pi/2)]. If D/2 is odd, the first half has one pair more;
+the authors do not define this case.
 
 **Options**
-- `grid`: rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default the two
-  factors of N that are closest to each other.
+- `grid`: the numbers of rows and columns, whose product is N. Tokens are in raster order: the column changes fastest.
+  Default: the most nearly square grid of N cells.
 - `class_token`: whether the first token is a class token, which has no cell and is not rotated.
-- `base`: the base of the initial values.
+- `base`: the base of mag_t in the initial values.
 - `pairs`: as for `rope`.
 
 If positions are given, they are (row, column) = (y, x) and may be real numbers; (0, 0) is not rotated.
 
 **Past the training length**: defined, for any grid.
 
-**Traps.** The gradient of a frequency is a sum over tokens weighted by their coordinates: it grows with the grid.
+**Traps.** The gradient of a frequency is a sum over tokens, weighted by their coordinates, so it grows with the grid.
 """
 
 import math

@@ -12,16 +12,16 @@ scaled_rope/LlamaNTKScaledRotaryEmbedding.py.
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: s, fixed. By default the largest position plus one, divided by the training length, but at least 1.
+- `factor`: s. Default: the largest position plus one, divided by the training length, but at least 1.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
 
 **Past the training length**: defined; the encoding is designed for longer sequences. It works without fine-tuning, but
-only for sequences shorter than s training lengths, because the frequencies of all pairs but the last are divided by
-less than s. In practice s is therefore larger than the ratio of the lengths.
+only for sequences shorter than s training lengths, because all frequencies except the last are divided by less than s.
+In practice, `factor` is therefore set to more than the ratio of the two lengths.
 
 **Traps.** Without a `factor` the angles depend on the length of the sequence: keys that were cached at another length
-do not fit. If only two channels are rotated, the first pair is the only one, and the encoding is that of `rope`.
+are wrong. If only two channels are rotated, the first pair is the only one, and the encoding is that of `rope`.
 """
 
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""NTK-aware scaling by a mixed radix: pairs are slowed down by a stretched exponential.
+"""NTK-aware scaling by a mixed radix: RoPE whose frequencies are multiplied by a stretched exponential.
 
     theta'_t = base^(-2t/R) e^(-a (t+1)^b),   a = ln k / (R/2)^b,   t = 0 .. R/2 - 1
 
@@ -9,19 +9,19 @@ Source: Su 2023, "Transformer's upgrade path 11" (kexue.fm/archives/9706); bojon
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: k, fixed. By default the largest position plus one, divided by the training length, but at least 1. The
-  author uses 12 for models of 4096 tokens.
-- `power`: b; 0.75. With b = 1 the frequencies form a geometric sequence again, the first of which is divided by
-  k^(2/R).
+- `factor`: k. Default: the largest position plus one, divided by the training length, but at least 1. The author uses
+  12 for models with a training length of 4096.
+- `power`: b. Default: 0.75. With b = 1 the frequencies form a geometric sequence, as in `rope`, but the first frequency
+  is divided by k^(2/R).
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
 
 **Past the training length**: defined; the encoding is designed for longer sequences, without fine-tuning. The author
-also multiplies queries by max(1, ln(i + 1) / ln L0), where L0 is the training length; this encoding leaves out that
-factor.
+also multiplies queries by max(1, ln(i + 1) / ln L0), where L0 is the training length; this factor is not part of the
+encoding, but `log_n` adds it.
 
 **Traps.** Without a `factor` the angles depend on the length of the sequence: keys that were cached at another length
-do not fit.
+are wrong.
 """
 
 from decimal import Decimal

@@ -7,12 +7,12 @@ Positional Encodings useful?" (arXiv:2410.06205), section 6.1; google-deepmind/g
 gemma/gm/math/_positional_embeddings.py, apply_rope, argument rope_proportion; huggingface/transformers,
 modeling_rope_utils.py, rope type "proportional".
 
-**Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing. The contribution of the pairs that are not rotated to a
-score depends on the content only, at any distance.
+**Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing. The term that a pair without rotation adds to a score
+depends on the content only, at any distance.
 
 **Options**
-- `proportion`: p, the share of the pairs that are rotated. Gemma 4 uses 0.25 in its global layers, with a base of
-  1000000; in the paper 0.75 was best, with 10000. 1 gives `rope`, 0 gives `nope`.
+- `proportion`: p, the share of the pairs that are rotated. Gemma 4 uses p = 0.25 and the base 1000000 in its global
+  layers. In the paper p = 0.75 was best; its base is 10000. p = 1 gives `rope`, and p = 0 gives `nope`.
 - `factor`: s, by which positions are divided, as in `rope_linear`.
 - `base`: as for `rope`.
 - `pairs`: as for `rope`; the code uses `half`.
@@ -20,9 +20,9 @@ score depends on the content only, at any distance.
 **Past the training length**: defined. Pairs that are not rotated have the angle 0, as in training; the slowest of the
 other pairs reach angles that did not occur in training.
 
-**Traps.** This differs from `rope` with the option `rotated`: the frequencies are those of the full head, and with
-`pairs` = `half` channel t is still paired with channel t + D/2. The product p D/2 is rounded down: p = 0.3 of D = 10
-gives one pair. Gemma normalises queries and keys, and multiplies scores by 1, not by 1/sqrt(D).
+**Traps.** This differs from `rope` with the option `rotated`: the frequencies are those of a head in which all channels
+are rotated. If `pairs` is `half`, channel t is still paired with channel t + D/2. The product p D/2 is rounded down: p
+= 0.3 of D = 10 gives one pair. Gemma normalises queries and keys, and does not multiply scores by 1/sqrt(D).
 """
 
 from decimal import Decimal
