@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from fastpe.training.presets import PRESETS
 
@@ -34,7 +35,11 @@ _OPTIONS = {
             "--lengths", metavar="L,L,...",
             help="Lengths to test at, such as 50,100 or 1-50,51-100.  [default: those of the task]",
         ),
-        option("--preset", type=click.Choice(sorted(PRESETS)), help="Published protocol whose settings all runs use."),
+        option(
+            "--preset", type=click.Choice(tuple(PRESETS)), default="recipe", show_default=True,
+            help="Settings of all runs: recipe, small models that solve the task; li2025, the defaults of "
+            "`fastpe train`; or another published protocol.",
+        ),
         option(
             "--set", "settings", multiple=True, metavar="KEY=VALUE",
             help="A setting of all runs, by its name in fastpe.TrainConfig, such as epochs=5; may be repeated.",
@@ -89,13 +94,15 @@ _OPTIONS = {
 # Long: one parameter for each option
 @click.command(cls=Grouped, groups=_OPTIONS)
 @click.argument("encodings", nargs=-1, metavar="ENCODING[:NAME=VALUE,...]...", shell_complete=ENCODING.shell_complete)
+@click.pass_context
 def compare(
+    context: click.Context,
     encodings: tuple[str, ...],
     tasks: tuple[str, ...],
     seeds: int,
     baseline: str | None,
     lengths: str | None,
-    preset: str | None,
+    preset: str,
     settings: tuple[str, ...],
     vary: tuple[str, ...],
     choose: tuple[str, ...],
@@ -134,7 +141,8 @@ def compare(
             if each.endswith(".py"):
                 TASK.convert(each, None, None)
         tasks = tuple(each for each in tasks if not each.endswith(".py"))
-        if any((encodings, tasks, settings, lengths, preset, vary, choose)) or choose_seeds is not None:
+        given = context.get_parameter_source("preset") is ParameterSource.COMMANDLINE
+        if any((encodings, tasks, settings, lengths, given, vary, choose)) or choose_seeds is not None:
             raise click.UsageError("--study names a complete study: leave out encodings and the options of a new study")
         study = Study.read(file)
     else:

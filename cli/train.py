@@ -70,8 +70,9 @@ _OPTIONS = {
     "Training": [
         *settings("Training"),
         option(
-            "--preset", "protocol", type=click.Choice(sorted(PRESETS)),
-            help="Use the settings of a published protocol, and print them.",
+            "--preset", "protocol", type=click.Choice(tuple(PRESETS)),
+            help="Settings of the run: recipe, a small model that solves the task (the default with --task); li2025, "
+            "the defaults of fastpe.TrainConfig (the default without --task); or another published protocol.",
         ),
         option(
             "--from", "origin", type=click.Path(path_type=Path), metavar="RUN",
@@ -121,8 +122,9 @@ def train(
 
     The trained model is tested at several lengths, by default also longer ones than in training.
 
-    The default settings are the protocol of Li (2025), section 7. An encoding has the options that its own authors use;
-    --paper uses those of Li (2025).
+    With --task, the default settings are the recipe of the task (`fastpe tasks NAME` prints it). Without it, they are
+    the protocol of Li (2025), section 7: these are the defaults that the options below name. An encoding has the options
+    that its own authors use; --paper uses those of Li (2025).
 
     To train a model further on longer inputs: fastpe train --from runs/rope-0 --length 400 --encoding rope_yarn
     --option factor=8. The encoding then still counts from its original training length; a learned table is resized.
@@ -213,25 +215,43 @@ def _configure(
             return TrainConfig.paper(**{**vars(stored), **given, "options": changed})
         kept = stored.options if name == stored.encoding else {}
         return replace(stored, **given, options=kept | changed)
-    if protocol is not None:
-        own = {key: value for key, value in given.items() if key not in ("task", "encoding")}
-        config = preset(protocol, name, changed, task=task, **own)
-        told = ", ".join(f"{key}={value}" for key, value in config.to_dict().items())
-        click.echo(f"preset {protocol} ({PRESETS[protocol].source}): {told}", err=True)
-        return config
-    if "causal" not in given and load_task(task).kind != "numbers":
-        given["causal"] = True
-        click.echo(f"task {task}: using --causal, the default for language models", err=True)
-    make = TrainConfig.paper if paper else TrainConfig
-    config = make(**given, options=changed)
-    if "causal" not in given:
-        config = config.causal_where_needed()
-        if config.causal:
-            click.echo(f"{name} needs a causal model: using --causal", err=True)
     if paper:
+        if "causal" not in given and load_task(task).kind != "numbers":
+            given["causal"] = True
+        config = TrainConfig.paper(**given, options=changed)
+        config = config if "causal" in given else config.causal_where_needed()
         added = [f"{key}={value}" for key, value in config.options.items() if key not in changed]
         click.echo(f"{name} as in Li (2025): {', '.join(added) or 'default options'}", err=True)
+    else:
+        protocol = protocol or ("recipe" if "task" in given else "li2025")
+        own = {key: value for key, value in given.items() if key not in ("task", "encoding")}
+        config = preset(protocol, name, changed, task=task, **own)
+        if protocol != "li2025":
+            what = (
+                f"recipe of task {task}" if protocol == "recipe" else f"preset {protocol} ({PRESETS[protocol].source})"
+            )
+            click.echo(f"{what}: {_differences(config, given)}", err=True)
+            return config
+    if config.causal and "causal" not in given:
+        why = f"{name} needs a causal model" if config.chosen.task.kind == "numbers" else f"task {task} is of tokens"
+        click.echo(f"{why}: using --causal", err=True)
     return config
+
+
+def _differences(config: TrainConfig, given: Mapping[str, Any]) -> str:
+    """Return the settings that differ from the defaults of `TrainConfig` and were not given."""
+    named = {"encoding", "options", "task", "seed", "digest", "alphabet", "text_places", *given} - {"task_options"}
+    own = {
+        field.name: getattr(config, field.name)
+        for field in fields(config)
+        if field.name not in named and field.default is not None
+    }
+    defaults = {field.name: field.default for field in fields(config)}
+    shown = {key: value for key, value in own.items() if value != defaults[key] and value != {}}
+    shown["test_lengths"] = ",".join(map(str, config.test_lengths))
+    if config.positions != "usual":
+        shown["positions"] = config.positions
+    return ", ".join(f"{key}={value}" for key, value in shown.items())
 
 
 def _starting_from(

@@ -33,6 +33,7 @@ def compare(
     *,
     seeds: int | Sequence[int] = 10,
     baseline: str | None = None,
+    preset: str = "recipe",
     choose: Mapping[str, Sequence[Any]] | None = None,
     choose_seeds: int | Sequence[int] | None = None,
     out: str | Path | None = None,
@@ -58,6 +59,10 @@ def compare(
         The number of seeds, or the seeds themselves.
     baseline : str, optional
         The encoding that the others are compared with. The default is nope if it is among them, else the first.
+    preset : str
+        The protocol of a new study, which sets the defaults of `settings`: ``"recipe"``, small models that solve the
+        task (see ``fastpe tasks NAME``), ``"li2025"``, the defaults of `TrainConfig`, or another key of
+        `fastpe.training.presets.PRESETS`.
     choose : dict of str to list, optional
         Name of a setting, or of an option that every encoding has -> list of candidate values. For each task and
         encoding, all combinations of candidates are trained with other seeds than `seeds`. The runs of the study then
@@ -117,7 +122,7 @@ def compare(
                 near = nearest(name, SETTINGS, SETTINGS_HELP, compare.__kwdefaults__ or ())
                 raise ValueError(f"setting {name!r} is unknown; {near}")
         chosen = {"choose": choose or {}, "choose_seeds": choose_seeds}
-        study = Study(encodings, tasks, seeds, baseline, settings, **chosen)  # type: ignore[arg-type] # it makes them
+        study = Study(encodings, tasks, seeds, baseline, settings, preset, **chosen)  # type: ignore[arg-type] # it makes them
     if out is None:
         raise ValueError("out is missing: it must be a folder, where runs are kept and an interrupted study continues")
     study = study.with_texts()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from fastpe.base import files, validation
 from fastpe.base.registry import Registry
 from fastpe.base.stored import parse_toml, printable
-from fastpe.base.validation import count, is_time, named_arguments, nearest, real, shown, whole
+from fastpe.base.validation import choice, count, is_time, named_arguments, nearest, real, shown, whole
 from fastpe.encodings import registry
 from fastpe.experiments import table5_facts
 from fastpe.tasks.registry import TASKS
@@ -80,7 +80,8 @@ class Study:
     settings : dict
         Settings of all runs, as in `TrainConfig`.
     preset : str, optional
-        The name of a protocol (`fastpe.training.presets`). It sets the defaults of `settings`.
+        The name of a protocol (`fastpe.training.presets`), which sets the defaults of `settings`; by default
+        ``"li2025"``, the defaults of `TrainConfig`. `fastpe.compare` uses ``"recipe"`` by default.
     margin : float, optional
         Differences within the margin count as equivalent. Its unit is that of scores; for errors it is relative (0.1 is
         ten percent).
@@ -133,8 +134,8 @@ class Study:
         if self.baseline not in self.encodings:
             known = nearest(self.baseline, self.encodings)
             raise ValueError(f"baseline must be one of the encodings, not {shown(self.baseline)}; {known}")
-        if self.preset is not None and self.preset not in PRESETS:
-            raise ValueError(f"preset must be {' or '.join(PRESETS)}, not {shown(self.preset)}")
+        if self.preset is not None:
+            choice("preset", self.preset, tuple(PRESETS))
         if self.margin is not None:
             object.__setattr__(self, "margin", real("margin", self.margin))
             if not self.margin > 0:
@@ -281,12 +282,7 @@ class Study:
         options = {**encoding.get("options", {}), **_options_of(candidate)}
         chosen = {"task": task["task"], "task_options": dict(task.get("options", {}))}
         try:
-            if self.preset is not None:
-                return preset(self.preset, encoding["encoding"], options, **{**chosen, **own}).tested()
-            if "causal" not in own and TASKS.get(task["task"]).kind != "numbers":
-                own["causal"] = True
-            config = TrainConfig(encoding["encoding"], options, **chosen, **own)
-            return (config if "causal" in own else config.causal_where_needed()).tested()
+            return preset(self.preset or "li2025", encoding["encoding"], options, **{**chosen, **own}).tested()
         except (TypeError, ValueError) as error:
             raise type(error)(f"{describe(key.encoding, key.task, candidate)}: {error}") from error
 

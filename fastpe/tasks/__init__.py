@@ -12,4 +12,5 @@ from fastpe.tasks.registry import page as page
 from fastpe.tasks.registry import register as register
 from fastpe.tasks.task import Chance as Chance
 from fastpe.tasks.task import Lengths as Lengths
+from fastpe.tasks.task import Recipe as Recipe
 from fastpe.tasks.task import Task as Task

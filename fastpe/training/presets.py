@@ -1,4 +1,4 @@
-"""Published protocols as settings. A run prints and records all settings of the preset that it uses."""
+"""Protocols as settings: the recipes of tasks, and published ones. A run records all settings that it uses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,9 +7,17 @@ from typing import Any
 from fastpe.base.validation import choice, whole
 from fastpe.encodings import combined, registry
 from fastpe.tasks.registry import TASKS
+from fastpe.tasks.task import Task
 from fastpe.training.config import TrainConfig
 from fastpe.training.lengths import positions_of, usual_lengths
 
+SMALL: Mapping[str, Any] = {
+    "width": 32, "layers": 2, "heads": 2, "norm": "layernorm", "final_norm": True, "activation": "gelu",
+    "causal": True, "train_length": 12, "batch": 32, "samples": 3200, "epochs": 60, "data": "fresh", "lr": 3e-3,
+    "warmup": 50, "decay": "linear", "weight_decay": 0.01, "clip": 1.0, "test_sequences": 500,
+}  # fmt: skip
+"""The settings of recipes, except for those that the recipe of a task replaces: small models, at most 6,000 updates."""
+_OF_TOKENS = {"validation": 512, "stop_solved": True}
 _GPT = {
     "causal": True, "activation": "gelu", "norm": "layernorm", "final_norm": True, "tied": True,
     "init": "small_normal", "init_by_depth": True,
@@ -22,12 +30,23 @@ class Preset:
 
     summary: str
     source: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
     of_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     shifted: bool = False  # whether sequences start at any row of a table, so that all rows are trained
+    numbers: bool = False  # whether it is also for tasks of numbers
 
 
 PRESETS: Mapping[str, Preset] = {
+    "recipe": Preset(
+        "small models that solve the task at its training lengths (`fastpe tasks NAME` has its recipe)",
+        "recipe of the task",
+        shifted=True, numbers=True,
+    ),
+    "li2025": Preset(
+        "the experiment of Li (2025): 20 epochs of 10,000 sequences of length 50; the defaults of fastpe.TrainConfig",
+        "Li 2025, section 7.1",
+        numbers=True,
+    ),
     "lacoco": Preset(
         "length generalization of small GPT-2s on algorithmic tasks: training at 1-50, tests at 1-50, 51-100, 101-150",
         "Huang et al. 2025, arXiv:2410.02140; lacoco-lab/length_generalization at b39b743, algorithmic/",
@@ -50,13 +69,16 @@ PRESETS: Mapping[str, Preset] = {
         {"text": {"validation": 240, "task_options": {"tokens": "characters"}}},
     ),
 }  # fmt: skip
-"""Presets by name. The hidden width is 4 times the width. An epoch ends where the source's code validates."""
+"""Presets by name. An epoch ends where the source's code validates."""
 
 
 def preset(
     name: str, encoding: str, options: Mapping[str, Any] | None = None, *, task: str, **settings: Any
 ) -> TrainConfig:
-    """Return the settings of a protocol for an encoding and a task of tokens; given settings have priority.
+    """Return the settings of a protocol for an encoding and a task; given settings have priority.
+
+    The hidden width is 4 times a given or preset width. For the recipe of a task, the warm-up is at most a tenth of the
+    updates, so that it fits shorter runs.
 
     Parameters
     ----------
@@ -72,7 +94,8 @@ def preset(
     Raises
     ------
     ValueError, TypeError
-        If there is no such protocol, if the task has numbers, or if `TrainConfig` raises.
+        If there is no such protocol, if it is not for tasks of numbers and the task has numbers, or if `TrainConfig`
+        raises.
 
     Examples
     --------
@@ -81,21 +104,44 @@ def preset(
     (30000, 256, 'offset:302', ('1-50', '51-100', '101-150'))
     >>> preset("lacoco", "nope", task="bin_majority").width
     16
+    >>> preset("recipe", "rope", task="reverse").test_lengths
+    ('1-12', '13-24', '25-36')
     """
     found, task = PRESETS[choice("preset", name, tuple(PRESETS))], TASKS.resolve(task)
-    if TASKS.get(task).kind == "numbers":
+    chosen, made_causal = TASKS.get(task), "causal" in settings
+    if chosen.kind == "numbers" and not found.numbers:
         raise ValueError(f"preset {name!r} is for tasks of tokens, and {task!r} has numbers")
-    of_task = found.of_task.get(task, {})
-    own = {**found.settings, **of_task, **settings}
-    if "task_options" in of_task:
-        own["task_options"] = {**of_task["task_options"], **settings.get("task_options", {})}
-    own.setdefault("hidden", 4 * whole("width", own["width"], 1))
+    fixed = _recipe(chosen, settings) if name == "recipe" else {**found.settings, **found.of_task.get(task, {})}
+    if chosen.kind != "numbers":
+        fixed.setdefault("causal", True)
+    own = {**fixed, **settings}
+    if "task_options" in fixed:
+        own["task_options"] = {**fixed["task_options"], **settings.get("task_options", {})}
+    if "width" in own and "hidden" not in own:
+        own["hidden"] = 4 * whole("width", own["width"], 1)
     config = TrainConfig(encoding, dict(options or {}), task=task, **own)
+    if not (made_causal or "causal" in fixed):
+        config = config.causal_where_needed()
     if found.shifted and "positions" not in settings and config.positions == "usual" and _fills_a_table(config):
         tested = {*usual_lengths(config.chosen, config.train_length), *config.test_lengths}
         longest = max(positions_of(config.chosen, length, config.causal) for length in tested)
         config = TrainConfig(encoding, dict(options or {}), task=task, **own, positions=f"offset:{longest}")
     return config
+
+
+def _recipe(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a task's recipe, adapted to the given settings."""
+    if task.kind == "text":  # a text has no right answers
+        return {}
+    own = {**SMALL, **({} if task.recipe is None else task.recipe.settings)}
+    if task.kind == "numbers":
+        length = given.get("train_length", own["train_length"])
+        own["test_lengths"] = (length, 2 * length, 3 * length)
+    else:
+        own |= _OF_TOKENS
+    samples, batch, epochs = (whole(name, given.get(name, own[name]), 1) for name in ("samples", "batch", "epochs"))
+    own["warmup"] = min(own["warmup"], epochs * -(-samples // batch) // 10)
+    return own
 
 
 def _fills_a_table(config: TrainConfig) -> bool:
