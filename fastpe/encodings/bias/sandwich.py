@@ -10,8 +10,9 @@ same divisors. The port sums over t = 1 .. dbar/2 and subtracts dbar/2, which do
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**: nothing.
 
 **Options**
-- `dbar`: the width of the sinusoidal table, twice the number of frequencies; an even number up to 10^6; the authors use
-  128. Filling `bias` takes `N * dbar/2` additions; `scores` at fractional positions take `N^2 * dbar/2` cosines.
+- `dbar`: the width of the sinusoidal table, which is twice the number of frequencies. It must be even and at most 10^6;
+  the authors use 128. Filling `bias` takes `N * dbar/2` additions; `scores` at fractional positions take `N^2 * dbar/2`
+  cosines.
 - `divisors`: g_h, one number for each head or one for all heads. Default: 8(h+1)/H, h = 0 .. H-1.
 
 **Past the training length**: defined; the bias falls logarithmically with the distance. At distances above about 10^4
