@@ -175,8 +175,8 @@ ENCODING = Encoding(
     slots=("bias", "scores", "scale"),
     options={
         "buckets": Option(32, "number of buckets", int, minimum=2),
-        "max_distance": Option(128, "distances from this one on share a bucket", int, minimum=2),
-        "scaled": Option(False, "divide scores by sqrt(D), unlike the published model", bool),
+        "max_distance": Option(128, "distances of at least this value share the last bucket", int, minimum=2),
+        "scaled": Option(False, "whether scores are divided by sqrt(D), unlike in the published model", bool),
     },
     beyond="clipped",
     direction="yes",

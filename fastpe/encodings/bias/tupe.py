@@ -277,7 +277,7 @@ ENCODING = Encoding(
     options={
         "class_token": Option(False, "whether the first token is a class token, with separate terms", bool),
         "buckets": Option(None, "number of offset buckets, even; none: no such term", int, minimum=4, optional=True),
-        "max_distance": Option(128, "distances from this one on share a bucket", int, minimum=2),
+        "max_distance": Option(128, "distances of at least this value share the last bucket", int, minimum=2),
         "rows": Option(None, "number of positions; none: the training length", int, minimum=1, optional=True),
     },
     beyond="undefined",

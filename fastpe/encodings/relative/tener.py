@@ -146,7 +146,7 @@ ENCODING = Encoding(
     slots=("rel_key", "rel_query", "key_bias", "bias", "scale"),
     options={
         "form": Option("code", "the formula of the paper or of the released code", str, ("paper", "code")),
-        "scaled": Option(False, "divide scores by sqrt(D), unlike the published model", bool),
+        "scaled": Option(False, "whether scores are divided by sqrt(D), unlike in the published model", bool),
     },
     beyond="defined",
     direction="yes",
