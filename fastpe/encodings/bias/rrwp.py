@@ -1,37 +1,41 @@
-"""Relative random walk probabilities: for every pair of nodes, the probabilities that t steps lead from i to j.
+"""Relative random walk probabilities: for nodes i and j, the probabilities that t random steps lead from i to j.
 
     P_ij = [I_ij, M_ij, (M^2)_ij, .., (M^(K-1))_ij],   M = D^-1 A,   A the adjacency matrix, D the degrees
     PE[i] = P_ii weight          S_ij = s q_i . k_j + (P_ij pair_weight)_h
 
 Source: Ma et al. 2023, "Graph Inductive Biases in Transformers without Message Passing" (arXiv:2305.17589), GRIT;
-LiamMa/GRIT, grit/transform/rrwp.py and grit/encoder/rrwp_encoder.py. As in this code, the linear maps have no bias.
+LiamMa/GRIT, grit/transform/rrwp.py and grit/encoder/rrwp_encoder.py. As in the authors' code, the linear maps have no
+bias.
 
 **Slots**: `table` (N, C) and `scores` (H, N, N). **Learns**, shared by all layers: `weight` (K, C) and `pair_weight`
 (K, H), initially uniform in ±sqrt(6/(rows + columns)).
 
 **Options**
-- `edges`: the undirected graph, as the two nodes of each edge in turn: u1, v1, u2, v2, ..., with nodes 0 .. N-1; for
-  example `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
-- `walk_length`: K, the number of columns of P; the authors use 21 on ZINC, and 16 to 32 elsewhere. As in their code, 1
-  gives two columns, I and M, just as 2 does.
+- `edges`: the edges of the undirected graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i joins the nodes ui and
+  vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,2,0` is a triangle. A repeated
+  edge counts once. Default: the path 0-1-2-...
+- `walk_length`: K, the number of matrix powers in P. The authors use 21 on ZINC, and 16 to 32 elsewhere. With 1, P
+  contains the two powers I and M, as with 2; the authors' code does the same.
 
-**Parts of GRIT that are left out.** The attention of GRIT is not a dot product: for every pair and channel it adds q
-and k, multiplies the sum by a map of P, adds another map, takes signed roots and a ReLU, and then sums over channels.
-Its layers also update the features of pairs. Here P is mapped linearly to one number for each head, instead of C
-channels. This number is added to the score as a bias, which is the same in all layers.
+**Parts of GRIT that are left out.** The attention of GRIT is not a dot product. For every pair and channel it adds q
+and k, multiplies the sum by a linear map of P, and adds another linear map of P. Then it takes signed roots and a ReLU,
+and sums over channels. GRIT's layers also update the feature vector of every pair, which here stays P_ij. Here a linear
+map turns P_ij into one number for each head, not into C channels. This number is added to the score; it is the same in
+all layers.
 
-The place of a node depends only on edges: given `positions` raise an error, and `start` changes nothing.
+The edges alone determine the place of a node: passing `positions` raises an error, and `start` has no effect.
 
-**Past the training length**: defined. On the path, only the rows of nodes from which a walk reaches an end depend on
-the length: on a longer path, the nodes near the new end have the rows that the nodes near the old end had. Nodes K or
-more edges apart have P_ij = 0.
+**Past the training length**: defined. When the default path grows, rows change only for nodes less than K steps from
+its last node. Nodes near the new end get the rows that nodes near the old end had. If i and j are K or more edges
+apart, P_ij is 0.
 
-**Traps.** P is not symmetric: M_ij is one over the degree of i, the query. However, a reversed path has the same P, so
-without a causal mask the model cannot tell left from right. A node without edges has P_ii = 1, 0, 0, ..; column 0 of
-P_ii is 1 for every node, so it adds the same vector to all nodes.
+**Traps.** P is not symmetric: if an edge joins i and j, M_ij is one over the degree of i, the query. However, reversing
+the order of a path's nodes does not change P, so without a causal mask the model cannot tell left from right. A node
+without edges has P_ii = [1, 0, 0, ..]. The first entry of P_ii is 1 for every node, so it adds the same vector to all
+nodes.
 
-**Speed.** `scores` takes O(N^2) memory. The walks take `edges * N * K` operations and are cached for small graphs; the
-map takes `N^2 * K * H` operations.
+**Speed.** `scores` takes O(N^2) memory. Computing P takes `edges * N * K` operations; for small graphs, P is cached.
+The linear map to scores takes `N^2 * K * H` operations.
 """
 
 from collections.abc import Iterator

@@ -3,27 +3,28 @@
     S_ij = s q_i . k_j + (1 / g_h) sum_{t=0}^{dbar/2 - 1} cos((j - i) 10000^(-2t/dbar))
 
 Source: Chi, Fan, Rudnicky and Ramadge 2023, "Dissecting Transformer Length Extrapolation via the Lens of Receptive
-Field Analysis" (arXiv:2212.10356). Its abstract and definitions were read, but no code of the authors, so the divisors
-g_h are **unverified**. A port, NVIDIA/NeMo, sandwich_relative_position_embedding.py, uses the same divisors; its sum
-runs over t = 1 .. dbar/2, and it subtracts dbar/2, which does not change the softmax.
+Field Analysis" (arXiv:2212.10356). This page follows the paper's abstract and definitions. The authors' code was not
+read, so the divisors g_h are **unverified**. A port, sandwich_relative_position_embedding.py in NVIDIA/NeMo, uses the
+same divisors. The port sums over t = 1 .. dbar/2 and subtracts dbar/2, which does not change the softmax.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**: nothing.
 
 **Options**
-- `dbar`: the number of terms of the dot product, twice the number of frequencies; an even number up to 10^6. The
-  authors use 128. `bias` takes `N * dbar/2` additions; `scores` at fractional positions take `N^2 * dbar/2` cosines.
-- `divisors`: g_h, one for each head or one for all. Default: 8(h+1)/H, h = 0 .. H-1.
+- `dbar`: the width of the sinusoidal table, which is twice the number of frequencies. It must be even and at most 10^6;
+  the authors use 128. Filling `bias` takes `N * dbar/2` additions; `scores` at fractional positions take `N^2 * dbar/2`
+  cosines.
+- `divisors`: g_h, one number for each head or one for all heads. Default: 8(h+1)/H, h = 0 .. H-1.
 
-**Past the training length**: defined; the bias falls logarithmically with the distance, and oscillates from about 10^4
-on.
+**Past the training length**: defined; the bias falls logarithmically with the distance. At distances above about 10^4
+it oscillates.
 
-**Traps.** The bias is even in j - i: without a causal mask the model cannot tell left from right. At distance 0 the
-sum is dbar/2, not 0; this does not matter, because the softmax depends only on differences. A sum over t = 1 .. dbar/2
-gives a different bias.
+**Traps.** The bias is even in j - i: without a causal mask the model cannot tell left from right. At distance 0 the sum
+is dbar/2, not 0; this does not matter, because the softmax depends only on differences. Summing over t = 1 .. dbar/2
+instead gives a different bias.
 
-**Accuracy.** Sines and cosines of some distances, or of integer positions, are exact to a unit in the last place; angle
-addition formulas give the cosines of the other distances. The bias is exact to a few units in the last place of dbar/2
-at any distance.
+**Accuracy.** Sines and cosines are evaluated for some distances only (with integer positions, for each position), with
+an error of at most a unit in the last place. Angle addition formulas give the cosines of the other distances. At any
+distance, the error of the sum is at most a few units in the last place of dbar/2, its largest value.
 """
 
 from collections.abc import Iterator

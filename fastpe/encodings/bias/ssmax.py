@@ -2,16 +2,17 @@
 
     S_ij = s_h ln(i + 1) scale q_i . k_j
 
-i counts from 0, so a causal query sees i + 1 keys, and exp(S) is a power of this number. Without a causal mask all N
-keys are seen, and the factor is s_h ln N in every row.
+i counts from 0. A causal query sees i + 1 keys, and exp(S_ij) is i + 1 to the power s_h scale q_i . k_j. Without a
+causal mask every query sees all N keys, so the factor is s_h ln N in every row.
 
-Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501.19399), its form without a bias.
+Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501.19399), in the form without a bias.
 
 **Slot**: `row_scale` (H, N). **Learns**, separately in every layer: `scale` (H,), which is s.
 
 **Options**
 - `initial`: the initial s. The default, 0.43, is the value in the paper's figure 1. The initial value of the paper's
-  models was not verified. Nor was the paper's form with a bias, s_h ln(i + 1) + b_h, which is not implemented.
+  models was not verified. The paper's form with a bias, s_h ln(i + 1) + b_h, is not implemented, and was not verified
+  either.
 
 **Past the training length**: defined; the encoding is made for longer texts.
 

@@ -6,27 +6,28 @@ Source: Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer usin
 section 3.2, eq. (4); the index, query minus key: microsoft/Swin-Transformer, models/swin_transformer.py,
 WindowAttention.
 
-**Slot**: `index` (N, N) and `values` (H, V); heads share the index, so the biases themselves take O(V) memory.
-**Learns**, separately in every layer: `table` ((2h-1)(2w-1), H), initially N(0, 0.02^2). The authors truncate this
-distribution at +-2, a hundred standard deviations, which has no effect.
+**Slots**: `index` (N, N), shared by all heads, and `values` (H, V), one bias for each of the V offsets. **Learns**,
+separately in every layer: `table` ((2h-1)(2w-1), H), initially N(0, 0.02^2). The authors truncate this distribution at
++-2, a hundred standard deviations, which has no effect.
 
 **Options**
-- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
-  each other.
-- `window`: rows and columns of the window that the table is made for. Default: the grid of the training length.
+- `grid`: numbers of rows and columns of the grid that this sequence's tokens form in raster order. Default: the two
+  factors of N that are closest to each other.
+- `window`: numbers of rows and columns of the window for which the table is made. Default: the default grid of the
+  training length.
 - `beyond`: how a grid other than the window is handled. `error`: a smaller grid uses the middle of the table, and a
   larger grid raises an error. `resize`: the table is resampled bicubically, as the authors do to fine-tune with other
   windows.
 
-Given positions are integers of shape (N, 2) or (B, N, 2), row and column; all must fit in one window.
+Positions, if given, are integers of shape (N, 2) or (B, N, 2): row and column. All must fit in one window.
 
-**Past the training length**: undefined, or resized by `beyond`. What matters is whether each side of the grid fits in
-the window, not the number of tokens, so a longer sequence may fit. `fastpe.resize` returns the resampled table for
-further training.
+**Past the training length**: undefined, or resized if you set `beyond` to `resize`. A longer sequence may also fit:
+each side of the grid must be at most that of the window, whatever the number of tokens. For further training,
+`fastpe.resize` returns the resampled table.
 
-**Traps.** `resize` resamples the table for every grid other than the window, also for a smaller grid, so the bias of an
-offset changes with the grid. A sequence is one window here: partitioning into windows and shifting them are left to the
-model.
+**Traps.** `resize` resamples the table for every grid other than the window, also for a smaller one. The bias of an
+offset therefore changes with the grid. Here a sequence is one window: the model must divide the image into windows and
+shift them.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Swin Transformer V2's bias: a small network of the offset between two cells, in logarithmic coordinates.
+"""Swin Transformer V2's bias: a small network maps the offset of two cells, in logarithmic coordinates, to a bias.
 
     l(c) = sign(c) log2(|8 c / (side - 1)| + 1) / log2 8       for each coordinate c of the offset, query minus key
     S_ab = s q_a . k_b + 16 sigmoid(sum_k w2_kh max(w1_yk l(dy) + w1_xk l(dx) + b1_k, 0))
@@ -7,25 +7,25 @@ Source: Liu et al. 2022, "Swin Transformer V2: Scaling Up Capacity and Resolutio
 eqs. (3) and (4); the factors 8, log2 8 and 16 and the initial values: microsoft/Swin-Transformer,
 models/swin_transformer_v2.py, WindowAttention.
 
-**Slot**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
-w; `scores` (H, N, N) if positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), separately in every
-layer. The weights start as N(0, 0.02^2), b1 as zeros.
+**Slots**: `index` (N, N) and `values` (H, V), one bias for each of the V = (2h-1)(2w-1) offsets of an h by w grid; or
+`scores` (H, N, N) if positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), separately in every layer.
+The weights are initially drawn from N(0, 0.02^2), and b1 is zero.
 
 **Options**
 - `hidden`: K, the width of the network.
-- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
-  each other.
-- `window`: rows and columns of the window used in training; offsets are divided by its sides minus 1, as above.
-  Default: the grid of the training length.
+- `grid`: numbers of rows and columns of the grid that this sequence's tokens form in raster order. Default: the two
+  factors of N that are closest to each other.
+- `window`: numbers of rows and columns of the window used in training, which are `side` in the formula. Default: the
+  default grid of the training length.
 
-Given positions have shape (N, 2) or (B, N, 2), row and column, and may be real.
+Positions, if given, have shape (N, 2) or (B, N, 2): row and column. They may be real numbers.
 
-**Past the training length**: defined, which is the purpose of this encoding: the input l grows slowly, from at most
-1.06 in the window to about 1.4 on a grid with twice its sides.
+**Past the training length**: defined, which is the purpose of this encoding: the input l of the network grows slowly.
+It is at most 1.06 in the window, and about 1.4 on a grid with twice as many rows and columns.
 
-**Traps.** Only the bias is implemented: the published attention also replaces the product q . k by a cosine with a
-learned scale per head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which does not change the
-softmax.
+**Traps.** Only the bias is implemented: the published attention also replaces the product q . k by the cosine of q and
+k, times a learned factor per head. Because 16 sigmoid(0) = 8, untrained biases are about 8 everywhere, which does not
+change the softmax.
 """
 
 from collections.abc import Iterator

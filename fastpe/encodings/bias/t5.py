@@ -11,28 +11,30 @@ Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Un
 (arXiv:1910.10683), section 2.1; the buckets: tensorflow/mesh, mesh_tensorflow/transformer/transformer_layers.py,
 _relative_position_bucket.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given, which must be integers. `scale` is 1: the
-published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), shared by all layers; it starts as
-N(0, 1/C), as in the Hugging Face implementation.
+**Slots**: `bias` (H, 2N-1), or `scores` (H, N, N) if positions are given. Positions must be integers. The slot `scale`
+is 1, because the published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), shared by all layers,
+initially drawn from N(0, 1/C), as in the Hugging Face implementation.
 
 **Options**
 - `buckets`: the number of buckets; a bidirectional model uses half of them for each side.
-- `max_distance`: all distances from this one on share the last bucket.
-- `scaled`: divide the product of query and key by sqrt(D), unlike the published model.
+- `max_distance`: all distances of at least `max_distance` share the last bucket.
+- `scaled`: whether the product of query and key is divided by sqrt(D), unlike in the published model.
 
 A causal model uses the causal buckets, as T5's decoder does; other models use the bidirectional buckets, as T5's
 encoder does.
 
-**Past the training length**: clipped: all distances from `max_distance` on share the last bucket. With the defaults it
-begins already at distance 113 (causal) or 91 (bidirectional).
+**Past the training length**: clipped: all distances of at least `max_distance` share the last bucket. With the default
+options, the last bucket begins already at distance 113 (causal) or 91 (bidirectional).
 
-**Traps.** With 32 buckets a bidirectional model has 16 per side, and only 8 of them hold a single distance. The bucket
-for j > i at distance 0 is never used and keeps its initial value. A bucket whose distances do not occur in training
-stays untrained: `max_distance` helps only if training reaches the last bucket.
+**Traps.** With 32 buckets a bidirectional model has 16 per side, and only 8 of these hold a single distance. The
+bidirectional buckets include one for distance 0 on the side j > i; it is never used and keeps its initial value. A
+bucket whose distances do not occur in training stays untrained, so the last bucket helps on longer texts only if
+training reaches it.
 
-**Accuracy.** Values are copied without rounding. The bounds of buckets are computed with integers, because a rounded
-quotient of logarithms may fall on the wrong side of a bound: if m buckets share the distances from e = b/2 on, and M is
-`max_distance`, bucket k = 0, 1, ... of them begins at the smallest n with n^m e^k >= e^m M^k.
+**Accuracy.** Values are copied without rounding. The first distance of each bucket is computed with integers, because a
+rounded quotient of logarithms may give the wrong bucket. Let M be `max_distance`. The first e = b/2 buckets have a
+single distance each; m = b - e buckets remain. Bucket e + k, for k = 0 .. m - 1, begins at the smallest n with n^m e^k
+>= e^m M^k.
 """
 
 from functools import lru_cache
@@ -173,8 +175,8 @@ ENCODING = Encoding(
     slots=("bias", "scores", "scale"),
     options={
         "buckets": Option(32, "number of buckets", int, minimum=2),
-        "max_distance": Option(128, "distances from this one on share a bucket", int, minimum=2),
-        "scaled": Option(False, "divide scores by sqrt(D), unlike the published model", bool),
+        "max_distance": Option(128, "distances of at least this value share the last bucket", int, minimum=2),
+        "scaled": Option(False, "whether scores are divided by sqrt(D), unlike in the published model", bool),
     },
     beyond="clipped",
     direction="yes",

@@ -5,8 +5,9 @@
 
 i counts from 0, a is `strength`, and L is `every`.
 
-Source: Llama 4 (Meta 2025), in its layers without positions, implemented as in `Llama4TextAttention` of Hugging Face's
-transformers; Ministral 3 and Mistral 4 (Mistral AI 2025), in every layer together with YaRN, as in the same library.
+Source: Llama 4 (Meta 2025) uses the formula "llama4" in its layers without position encoding; it is implemented here as
+in `Llama4TextAttention` of Hugging Face's transformers. Ministral 3 and Mistral 4 (Mistral AI 2025) use the formula
+"ministral" in every layer, together with YaRN; it is implemented as in the same library.
 
 **Slot**: `row_scale` (1, N). **Learns**: nothing.
 

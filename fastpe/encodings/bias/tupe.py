@@ -1,37 +1,38 @@
-"""TUPE: adds products of position vectors, with their own query and key maps, to the products of contents.
+"""TUPE: position vectors have query and key maps of their own; their products are added to those of the contents.
 
     S_ij = (q_i . k_j + (P^_i U_Q + b_Q)_h . (P^_j U_K + b_K)_h) / sqrt(2 D) + table[bucket(j - i), h]
     P^ = norm_weight (P - mean P) / sqrt(var P + 1e-5) + norm_bias
 
 Source: Ke, He and Liu 2021, "Rethinking Positional Encoding in Language Pre-training" (arXiv:2006.15595, ICLR 2021);
-guolinke/TUPE, fairseq/modules/transformer_sentence_encoder.py. Without buckets it is the authors' TUPE-A, with buckets
-TUPE-R.
+guolinke/TUPE, fairseq/modules/transformer_sentence_encoder.py. Without buckets this encoding is the authors' TUPE-A,
+with buckets TUPE-R.
 
-**Slots**: `scores` (H, N, N), O(N^2) numbers, and `scale`, 1/sqrt(2 D), on the products of contents. **Learns**, shared
-by all layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `query` U_Q and `key` U_K (C, C),
-`query_bias` and `key_bias` (C,), and `table` (buckets, H).
+**Slots**: `scores` (H, N, N), which takes O(N^2) memory, and `scale`, the factor 1/sqrt(2 D) of the contents' products.
+**Learns**, shared by all layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `query` U_Q and `key` U_K
+(C, C), `query_bias` and `key_bias` (C,), and `table` (buckets, H).
 
 **Initial values.** N(0, 0.02^2) for `position`, `query`, `key` and `table`, zeros for the biases, ones for
 `norm_weight`.
 
 **Options**
-- `class_token`: the first token is a class token, as always in the authors' code. P gets one more row in front. The
-  product of query and key of this row 0 is the term of the class token with every key; the product of query and key of
-  row 1 is the term of every other query with the class token. (Row 1 belongs to position 0, the class token, and has no
-  other use.)
-- `buckets`: the number of buckets of offsets, for both sides as in `t5`; an even number, 32 in the authors' code.
-  Default: no buckets. With a class token there is one more bucket, for the terms of other queries with the class token;
-  the terms of the class token with every key use the bucket of offset 0 to the right, which no other pair uses.
-- `max_distance`: all distances from this one on share the last bucket.
-- `rows`: the number of positions that have vectors. Default: the training length. `fastpe train` uses 1024.
+- `class_token`: whether the first token is a class token, as always in the authors' code. P then has one more row in
+  front, row 0. Row 0 has a query and a key; their product is the position term of the class token, as the query, with
+  every key. The product of query and key of row 1 is the position term of every other query with the class token as the
+  key. (Row 1 belongs to position 0, the class token, and has no other use.)
+- `buckets`: the number of buckets of offsets, half of them for each side, as in a bidirectional `t5`; an even number,
+  32 in the authors' code. Default: no buckets. With a class token there is one more bucket, for the class token as the
+  key of other queries. If the class token is the query, all keys use the bucket of distance 0 on the right side, which
+  no other pair uses.
+- `max_distance`: all distances of at least `max_distance` share the last bucket of their side.
+- `rows`: the number of positions that have vectors. Default: the training length; in `fastpe train`, 1024.
 
-Given positions are integers from 0 to rows - 1.
+Positions, if given, are integers from 0 to rows - 1.
 
-**Past the training length**: undefined, because there are no vectors; with more `rows` the vectors past the training
-length exist but are untrained.
+**Past the training length**: undefined, because there are no vectors. With more `rows`, vectors past the training
+length exist, but they are untrained.
 
-**Traps.** The scale of the contents changes too: their products are 1/sqrt(2) times those of a model without TUPE. A
-causal model also has buckets for both sides, and never uses half of them.
+**Traps.** The products of contents change too: they are 1/sqrt(2) times those of a model without TUPE. A causal model
+also has buckets for both sides, although it has no pairs with j > i.
 """
 
 import math
@@ -276,7 +277,7 @@ ENCODING = Encoding(
     options={
         "class_token": Option(False, "whether the first token is a class token, with separate terms", bool),
         "buckets": Option(None, "number of offset buckets, even; none: no such term", int, minimum=4, optional=True),
-        "max_distance": Option(128, "distances from this one on share a bucket", int, minimum=2),
+        "max_distance": Option(128, "distances of at least this value share the last bucket", int, minimum=2),
         "rows": Option(None, "number of positions; none: the training length", int, minimum=1, optional=True),
     },
     beyond="undefined",

@@ -1,37 +1,40 @@
-"""Selective RoPE: the angle between consecutive tokens, by which queries and keys are rotated, depends on the content.
+"""Selective RoPE: rotary, but the angle from one token to the next depends on the content.
 
     x^ = x / sqrt(|x|^2 + 1e-6), head by head;      p_t = x^_t down up;      f_t = sum over k < 4 of taps_k p_{t-3+k}
     theta_t,c = tau_c (f_0 + ... + f_t)_c,      tau_c = base^(-2c/D)
 
-x is the input of a layer after normalisation. Query and key t are rotated by theta_t, as RoPE rotates them by t tau:
-the angle between tokens s < t is tau times f_{s+1} + ... + f_t. RoPE is the case f = 1.
+x is the input of a layer after normalisation. The query and key of token t are rotated by theta_t, where RoPE rotates
+by t tau. So the angle between tokens s < t is tau times f_{s+1} + ... + f_t. If f = 1 everywhere, this is RoPE.
 
 Source: Movahedi, Carstensen, Afzal, Hutter, Orvieto and Cevher 2026, "Selective Rotary Position Embedding" (ICLR 2026,
-openreview AQo1SEElNb). Implemented here from the released code (timurcarstensen/selective-rope, modules/rotary.py,
-SelectiveRoPE); the paper was not read.
+openreview AQo1SEElNb). This page follows the released code (timurcarstensen/selective-rope, modules/rotary.py,
+SelectiveRoPE); it was not checked against the paper.
 
-**Slots**: `pairs`. The angles cannot be filled beforehand: the model's layers compute them from their input;
-`fastpe.angles.selective` computes them for `fastpe.attention`. **Learns**, separately in every layer: `down` (C, rank),
-`up` (rank, C/2) and `taps` (4, C/2), oldest first, with a column for each pair of channels of each head.
+**Slots**: `pairs`. No slot holds the angles, because they depend on the content: the model's layers compute them from
+their input. For your own calls of `fastpe.attention`, `fastpe.angles.selective` computes them. **Learns**, separately
+in every layer: `down` (C, rank), `up` (rank, C/2) and `taps` (4, C/2). The C/2 columns are the pairs of channels of all
+heads. The first of the four taps multiplies the oldest token.
 
 **Options**
 - `base`: the base of the fixed frequencies tau, 500,000 in the authors' code.
-- `rank`: the rank of the map to angles; 16 by default in the authors' code, 32 in its configurations.
+- `rank`: the rank of the map from x^ to p; 16 by default in the authors' code, 32 in its configurations.
 - `pairs`: `half`, channels c and c + D/2, as in the authors' code, or `interleaved`.
 
 Initial values are uniform in +-1/sqrt(fan in), which is +-1/2 for the taps. These are the defaults of linear maps and
-convolutions in the authors' framework. At first a head rotates only a little from token to token. The authors' language
-models draw all of them with a standard deviation of 0.02, so initially almost nothing rotates.
+convolutions in the authors' framework. Initially, a head rotates only a little from one token to the next. The authors'
+language models instead draw all these parameters with a standard deviation of 0.02, so initially almost nothing
+rotates.
 
-**Past the training length**: defined. The sums behave like a random walk, and training covers only a part of its
-range. For causal models only.
+**Past the training length**: defined. The sums of f behave like a random walk, so longer texts can reach values that
+training did not cover. For causal models only.
 
-**Traps.** Sums of angles over a long text lose their digits in float32; here they are computed in float64, and whole
-turns are removed. The angle between two tokens depends on all tokens between them, not only on key - query. A cache
-must hold the last sums and the last three p in addition to the keys. With `--positions documents:SEP`, the sums and the
-convolution restart with each document. Options that are off by default in the authors' code are not implemented: a
-gate or a bias for f, an activation after the convolution, and a learned or different tau. In "rope+selective_rope" the
-angles add up; both encodings must rotate all pairs in the same layout. "fox+selective_rope" adds a forget gate.
+**Traps.** In float32, sums of angles over a long text would lose their digits; here they are computed in float64, and
+whole turns are removed. The angle between two tokens depends on all tokens between them, not only on their distance. A
+cache of keys must also hold the sums of the last token and p of the last three tokens. With `--positions
+documents:SEP`, the sums and the convolution start again at each document. Options that are off by default in the
+authors' code are not implemented: a gate or a bias for f, an activation after the convolution, and a learned or
+different tau. In "rope+selective_rope" the angles add up; both encodings must then rotate all channels, with the same
+`pairs` layout. "fox+selective_rope" adds a forget gate.
 """
 
 from typing import Any

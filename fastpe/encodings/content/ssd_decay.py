@@ -2,15 +2,16 @@
 
     D_t = softplus(w x_t + b),    S_ij = scale q_i . k_j - exp(a_h) sum over j < t <= i of D_h,t
 
-x is the input of a layer after normalisation. In the softmax, the exponential of the product is multiplied by
-exp(-exp(a) sum of D), the weight that the state space model gives token j at token i.
+x is the input of a layer after normalisation. In the softmax, the second term multiplies exp(scale q_i . k_j) by
+exp(-exp(a_h) sum of D_h,t). This is the factor by which token j has decayed in Mamba-2's state at token i.
 
 Source: Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 7.2 for the decay; initial values of
 state-spaces/mamba, modules/mamba2.py. Its use as a bias of softmax attention is our own construction: Mamba-2 has no
 softmax, and also multiplies the key by D_j.
 
-**Slots**: none that can be filled beforehand: the encoding acts through `key_offset`, which the model's layers compute
-from their input. **Learns**, separately in every layer: `weight` (H, C), `bias` (H,) and `rate` (H,), which is a.
+**Slots**: none. The model's layers compute sums of exp(a_h) D_h,t from their input and pass them to `fastpe.attention`
+as `key_offset`; `fastpe.columns.decay` computes it for your own calls. **Learns**, separately in every layer: `weight`
+w (H, C), `bias` b (H,) and `rate` a (H,).
 
 **Options**
 - `slowest`, `fastest`: exp(a) is initially uniform between these two values, 1 and 16 in the source.

@@ -6,8 +6,8 @@ A is the adjacency matrix, D the diagonal matrix of degrees. Without `learned`,
 PE[v] = scale [f_1(v), .., f_k(v), 0, 0, ...].
 
 Source: Dwivedi, Luu, Laurent, Bengio and Bresson 2022, "Graph Neural Networks with Learnable Structural and Positional
-Representations" (arXiv:2110.07875), "Definition of initial PE", RWPE, which uses A D^-1 (the diagonals are the same);
-vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
+Representations" (arXiv:2110.07875), "Definition of initial PE": its RWPE uses A D^-1, whose powers have the same
+diagonals; vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
 
 **Slot**: `table` (N, C). **Learns**: `weight` (k, C), initially uniform in ±1/sqrt(k).
 
@@ -22,17 +22,17 @@ vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
 
 The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
 
-**Past the training length**: defined. On the path, all nodes farther than k/2 from both ends have the same features:
-f_t is t! / (t/2)!^2 / 2^t for even t and 0 for odd t. When the path grows, the rows near its far end, which differ from
-the others, move to the new end.
+**Past the training length**: defined. On the default path, all nodes more than k/2 steps from both ends have the same
+features: f_t is t! / (t/2)!^2 / 2^t for even t and 0 for odd t. Nodes near an end have other features. When the path
+grows, nodes near the new end get the features that nodes near the old end had.
 
-**Traps.** Unlike in `laplacian`, there is no sign to choose, but nodes with similar neighbourhoods get equal rows: both
-ends of a path, and all inner nodes of a long path. In a graph without odd cycles f_t is zero for odd t. A node without
-edges has zeros.
+**Traps.** Unlike in `laplacian`, there is no sign to choose. However, nodes with equal surroundings get equal rows: for
+example, both ends of a path, and the inner nodes of a long path. In a graph without odd cycles, f_t is zero for odd t.
+A node without edges has a row of zeros.
 
 **Speed.** Walks of k/2 steps are enough: f_2s(v) is the squared norm of S^s e_v, where S = D^(-1/2) A D^(-1/2) and e_v
-is the unit vector of node v. This takes nodes * edges * k operations and is done once. A graph given by `edges` may
-have at most 8192 nodes with edges. For the path only 2k + 3 nodes are computed, whatever its length.
+is the unit vector of node v. This takes nodes * edges * k operations, and the result is cached. A graph given by
+`edges` may have at most 8192 nodes with edges. For the default path of any length, at most 2k + 3 nodes are computed.
 """
 
 from functools import lru_cache

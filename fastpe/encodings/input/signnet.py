@@ -3,46 +3,48 @@
     PE[v] = rho([phi(u_1[v]) + phi(-u_1[v]), .., phi(u_k[v]) + phi(-u_k[v])])
     phi(x) = W_out relu(.. relu(W relu(w_in x + b_in) + b) ..) + b_out,      rho in the same way, from k p numbers to C
 
-u_1, u_2, .. are the eigenvectors of `laplacian`. All eigenvectors share one network phi, which maps a single entry to p
-numbers.
+u_1, u_2, .. are the eigenvectors of `laplacian`. All eigenvectors share one network phi, which maps a single entry of
+an eigenvector to p numbers.
 
 Source: Lim, Robinson, Zhao, Smidt, Sra, Maron and Jegelka 2022, "Sign and Basis Invariant Networks for Spectral Graph
 Representation Learning" (arXiv:2202.13013); cptq/SignNet-BasisNet, GraphPrediction/layers/deepsigns.py.
 
 **Slot**: `table` (N, C). **Learns**, shared by all layers: `phi_w_in`, `phi_b_in` (K,), `phi_w` (L-1, K, K), `phi_b`
-(L-1, K) (absent if L = 1), `phi_w_out` (K, p), `phi_b_out` (p,); `rho_w_in` (k p, K) and so on to `rho_w_out` (K, C),
-`rho_b_out` (C,). Each is initially uniform in ±1/sqrt(fan in).
+(L-1, K), `phi_w_out` (K, p) and `phi_b_out` (p,). The parameters of rho are named in the same way; `rho_w_in` is (k p,
+K), `rho_w_out` (K, C) and `rho_b_out` (C,). With L = 1 there are no `phi_w`, `phi_b`, `rho_w` and `rho_b`. All are
+initially uniform in ±1/sqrt(fan in).
 
 **Options**
 - `edges`: the edges of the undirected graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i joins the nodes ui and
   vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,2,0` is a triangle. A repeated
   edge counts once. Default: the path 0-1-2-...
 - `count`: k, the number of eigenvectors; 16 in the authors' code for ZINC.
-- `normalisation`: `normalised` or `combinatorial`, the two forms of L.
+- `normalisation`: the form of the Laplacian, `normalised` or `combinatorial`, as for `laplacian`.
 - `hidden`: K, the hidden width of both networks; 64 in the authors' code.
 - `width`: p, the number of outputs of phi; 4 in the authors' code.
-- `depth`: L, the number of hidden layers of each network; the authors use 7, with batch normalisation, which is left
-  out here.
+- `depth`: L, the number of hidden layers of each network. The authors use 7, and batch normalisation, which is left out
+  here.
 
 The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
 
-**Choice of eigenvectors.** The table is bitwise independent of the signs of eigenvectors. If an eigenvalue repeats, any
-rotation of its eigenvectors is also valid, and the networks are not invariant to that: as in `laplacian`, the chosen
-eigenvectors depend on the order of the nodes, and a remark says so. The authors' BasisNet, which uses projectors on
-eigenspaces instead, is not implemented.
+**Choice of eigenvectors.** Changing the sign of an eigenvector leaves every bit of the table unchanged. If an
+eigenvalue repeats, any rotation of its eigenvectors is also valid, and the networks are not invariant to rotations. As
+in `laplacian`, the chosen eigenvectors then depend on the order of the nodes, and a remark says so. The authors'
+BasisNet, which uses projectors on eigenspaces instead, is not implemented.
 
-**Past the training length**: resized, as for `laplacian`: all rows of the path change when it grows. For missing
-eigenvectors, and at nodes without edges, the input of phi is zero.
+**Past the training length**: resized, as for `laplacian`: when the default path grows, all its rows change. If there
+are fewer than k eigenvectors, phi reads zeros in place of the missing ones. At nodes without edges, phi reads zeros
+only.
 
-**Traps.** Here phi is applied to each node separately, so phi(u) + phi(-u) is a function of |u_t[v]|: nodes where u_t
-has opposite signs cannot be distinguished, for example the two halves of the path. For molecules the authors use a
-graph network as phi, which reads a node's neighbours and can detect changes of sign between them. Without a causal mask
-the model cannot tell left from right. Entries are as small as 1/sqrt(N), so initially the biases outweigh them, which
-batch normalisation would prevent.
+**Traps.** Here phi reads each node separately, so the sum of phi for both signs depends only on |u_t[v]|. Two nodes
+whose entries differ only in sign cannot be distinguished, for example mirrored nodes of the path. For molecules, the
+authors use a graph network as phi. It also reads a node's neighbours, so it can detect where the sign changes. Without
+a causal mask the model cannot tell left from right. Entries of eigenvectors are as small as 1/sqrt(N), so initially the
+biases of phi outweigh them. Batch normalisation would prevent this.
 
-**Speed.** For each node the networks take about 4 k K (p + 1) + 2 K C operations with one hidden layer, plus 4 k K^2
-for every further layer; three times that with gradients. The eigenvectors are those of `laplacian`, cached, with its
-limit of 2048 nodes in a connected component.
+**Speed.** With one hidden layer, the networks take about 4 k K (p + 1) + 2 K (k p + C) operations for each node. Every
+further hidden layer adds 4 k K^2. Gradients make this three times as many. The eigenvectors are computed and cached as
+for `laplacian`, so a connected component may have at most 2048 nodes.
 """
 
 import math

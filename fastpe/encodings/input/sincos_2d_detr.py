@@ -1,4 +1,4 @@
-"""Sines and cosines of rows and columns of an image (DETR), added to the input of query and key maps.
+"""Sines and cosines of row and column in an image (DETR), added to the input of query and key maps.
 
     PE[y, x] = [ enc(v_y) | enc(v_x) ],   F = C/2 channels each
     enc(a)[f] = sin(a / T_f) for even f, cos(a / T_f) for odd f,   T_f = base^(2 floor(f/2) / F)
@@ -7,22 +7,23 @@
 Source: Carion et al. 2020, "End-to-End Object Detection with Transformers" (arXiv:2005.12872), appendix A.4, "Spatial
 positional encoding"; facebookresearch/detr, models/position_encoding.py, PositionEmbeddingSine.
 
-**Slot**: `qk_table` (N, C), C even: added to queries and keys of every layer, not to values. **Learns**: nothing.
+**Slot**: `qk_table` (N, C), where C is even. In every layer it is added to the input of the query and key maps, but not
+of the value map. **Learns**: nothing.
 
 **Options**
-- `grid`: the sides (H, W), tokens in raster order, index y W + x. Default: the two factors of N that are closest to
-  each other.
-- `normalize`: whether coordinates are divided by the image's extent. DETR does so, although it is not the default of
-  the class in its code.
+- `grid`: the sides (H, W) of the grid. Tokens are in raster order: cell (y, x) is token y W + x. Default: the two
+  factors of N that are closest to each other.
+- `normalize`: whether coordinates are divided by the image's extent. DETR does so, although the class in its code does
+  not by default.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, if given, are pairs (y, x) of real numbers, and H and W are the largest coordinates of each sample plus one.
-DETR's positions in a padded image are the cumulative counts of valid cells minus one. With `normalize` positions must
+Positions, if given, are pairs (y, x) of real numbers. In each sample, H and W are then the largest y and x plus one.
+For a padded image as in DETR, pass the cumulative counts of valid cells, minus one. With `normalize`, positions must
 not be negative.
 
-**Past the training length**: defined. With `normalize` the positions of a larger image lie between those of a smaller
-one, within the same range, so adjacent tokens differ less.
+**Past the training length**: defined. With `normalize`, v_y and v_x lie between 0 and 2 pi in every image, so adjacent
+tokens of a larger image differ less.
 
 **Accuracy.** As for `sinusoidal`; with `normalize` the coordinate is rounded first, which changes an entry by at most
 2^-50.

@@ -9,20 +9,20 @@ no formula; the formula is that of the code: facebookresearch/mae, util/pos_embe
 **Slot**: `table` (N, C), C a multiple of 4. **Learns**: nothing.
 
 **Options**
-- `grid`: the sides (H, W), tokens in raster order, index y W + x. Default: the two factors of N that are closest to
-  each other.
+- `grid`: the sides (H, W) of the grid. Tokens are in raster order: cell (y, x) is token y W + x. Default: the two
+  factors of N that are closest to each other.
 - `class_token`: whether token 0 is a class token, which has no cell and gets a row of zeros.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, if given, are pairs (y, x), real numbers; the position of a class token is ignored. The accuracy is that of
+Positions, if given, are pairs (y, x) of real numbers; the position of a class token is ignored. The accuracy is that of
 `sinusoidal`.
 
-**Past the training length**: defined for any coordinate. With a wider grid a token of the same index has different
+**Past the training length**: defined for any coordinate. On a wider grid, the token with the same index has different
 coordinates.
 
-**Traps.** A comment in the code says that the first half is for the height, but its mesh grid puts the width first, so
-x comes first. Sines and cosines are not interleaved.
+**Traps.** A comment in the authors' code says that the first half of the channels is for the height. In fact x comes
+first, because the code's mesh grid puts the width first. Sines and cosines are not interleaved.
 """
 
 from typing import Any

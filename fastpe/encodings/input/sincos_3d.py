@@ -12,17 +12,17 @@ get_fixed_sincos_position_embedding; Scenic's ViViT uses it with the option `sin
 and the remaining channels are zero; Scenic refuses such a width.
 
 **Options**
-- `grid`: the sides (T, H, W), tokens in raster order, index (t H + y) W + x. Default: the three factors of N that are
-  closest to each other.
+- `grid`: the sides (T, H, W) of the grid. Tokens are in raster order: cell (t, y, x) is token (t H + y) W + x. Default:
+  the three factors of N that are closest to each other.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, if given, are triples (t, y, x), real numbers. Accuracy is that of `sinusoidal`.
+Positions, if given, are triples (t, y, x) of real numbers. The accuracy is that of `sinusoidal`.
 
-**Past the training length**: defined for any coordinate. With a wider grid a token of the same index has different
+**Past the training length**: defined for any coordinate. On a wider grid, the token with the same index has different
 coordinates.
 
-**Traps.** The order of the blocks is time, x, y, not time, y, x.
+**Traps.** The channels are in the order time, x, y, although a position is (t, y, x).
 """
 
 from typing import Any

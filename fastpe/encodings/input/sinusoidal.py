@@ -9,24 +9,24 @@ Source: Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762), sec
 
 **Options**
 - `base`: the slowest frequency is about 1/base.
-- `layout`: the order of the channels. `interleaved`: as above. `concatenated`: all sines, then all cosines; a
-  permutation of the columns, with the same frequencies.
+- `layout`: the order of the channels. `interleaved`: as above. `concatenated`: all sines, then all cosines, with the
+  same frequencies.
 - `scale`: multiplies the table.
 
-Positions may be any real numbers, including negative ones. The phase p * base^(-2t/C) is computed without rounding. Up
-to position ±2**24, a float32 value is the nearest one or is off by at most 0.51 units in the last place; the error of a
-float64 value is at most 1 unit, or 1.5 units if it is multiplied by `scale`. At such positions the usual float64
-product is wrong in the ninth digit, and the float32 product in the first digit.
+Positions may be any real numbers, including negative ones. The phase p * base^(-2t/C) is computed without rounding. At
+positions up to ±2**24, the error of a float32 entry is at most 0.51 units in the last place. The error of a float64
+entry is at most 1 unit, or 1.5 units if it is multiplied by `scale`. If the phase were a rounded product, as usual,
+entries near position 2**24 would be wrong in the ninth digit (float64) or in the first digit (float32).
 
-**Speed.** Arithmetic is the bottleneck. In a float32 table of consecutive positions, 13 operations on float64 vectors
-give one vector of entries: four products, two conversions, the interleaving, and a check for cancellation. At one
-operation per cycle on registers of 64 bytes, at 3 GHz, that is 15 GB/s. This is fast because the rows of a block are
-computed by rotating its first row. In float64 the error of such a rotation would be visible, so every sine and cosine
-is computed directly: a vector of sines and one of cosines take 55 operations, which gives 7 GB/s.
+**Speed.** Arithmetic is the bottleneck. In a float32 table of consecutive positions, a 64-byte vector of entries takes
+13 vector operations: products, conversions, the interleaving, and a check for cancellation. At 3 GHz and one operation
+per cycle, this gives 15 GB/s. So few operations are enough because the first row of a block is rotated to give the
+other rows. In float64 the error of a rotation would be visible, so every sine and cosine is computed directly. A vector
+of sines and a vector of cosines together take 55 operations, which gives 7 GB/s.
 
-**Past the training length**: defined. No two integers have the same vector, at any length: already the first pair
-differs, because no two integers are a multiple of 2 pi apart. (It is sometimes said that the encoding repeats after
-base^(2t/C) positions, or is ambiguous beyond 10000; this is false.)
+**Past the training length**: defined. No two integers have the same vector, at any length: already their first pairs
+differ, because the difference of two integers is never a multiple of 2 pi. (It is sometimes said that the encoding
+repeats after base^(2t/C) positions, or is ambiguous beyond 10000; this is false.)
 
 **Facts.** For even C every row has the norm scale * sqrt(C/2), and the dot product of two rows depends only on their
 distance.

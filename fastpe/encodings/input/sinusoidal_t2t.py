@@ -17,9 +17,9 @@ Positions may be any real numbers, including negative ones; accuracy and speed a
 
 **Past the training length**: defined, as for `sinusoidal`.
 
-**Traps.** This table differs from the one of the paper (`sinusoidal`) in two ways: in the order of the channels, which
-a learned map can undo, and in every frequency except the first, which no map can undo. Some copies count positions from
-the index of the padding token plus one, and set the row of the padding to zero.
+**Traps.** This table differs from the paper's table (`sinusoidal`) in two ways. The channels have a different order,
+which a learned map can undo. All frequencies except the first are different, which no map can undo. Some copies count
+positions from the index of the padding token plus one, and set the row of the padding to zero.
 """
 
 from typing import Any

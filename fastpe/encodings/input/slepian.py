@@ -12,33 +12,33 @@ System Technical Journal 57; its use as an encoding is our own construction.
 **Slot**: `table` (N, C). **Learns**: nothing.
 
 **Options**
-- `time_bandwidth`: N W, the product of the length and the largest frequency in turns per position; from 1/2 to N/2.
-  Default: half of the smaller of C and N/2, so that W is at most 1/4, which is a period of four positions.
+- `time_bandwidth`: N W, the training length times the largest frequency, which is in turns per position; from 1/2 to
+  N/2. Default: half of C or of N/2, whichever is smaller. W is then at most 1/4, a period of four positions.
 - `scale`: multiplies the table.
 
 Positions may be real numbers: the formula above also defines v_k between integers.
 
-**Past the training length**: defined by the same formula, before and after the training positions. It is the only
-continuation without frequencies above W. The sum of squares of column k over all positions outside the training length
-is 1/lambda_k - 1 times its sum of squares inside, so the column tends to zero. For k < K, lambda_k is more than 1/2, so
-every column has a smaller sum of squares outside than inside. Most lambda_k are close to 1; their columns are nearly
-zero from N on.
+**Past the training length**: defined by the same formula, before and after the training positions. No other
+continuation of the sequences is free of frequencies above W. The sum of squares of column k over all positions outside
+the training length is 1/lambda_k - 1 times its sum of squares inside, so the column tends to zero. For k < K, lambda_k
+is more than 1/2, so every column has a smaller sum of squares outside than inside. Most lambda_k are close to 1; the
+columns of these k are nearly zero from position N on.
 
-**Facts.** At the training positions the columns are orthogonal, with a mean square of 1, and v_k is even about the
-middle for even k, odd for odd k. Signs are those of SciPy's `dpss`: for even k the sum over p of v_k(p) is positive,
-for odd k the sum of (N - 1 - 2p) v_k(p). With time_bandwidth = N/2 all frequencies are allowed: K = N, and integer
-positions outside the training length get zeros.
+**Facts.** At the training positions, the columns are orthogonal and have a mean square of 1. About the middle of these
+positions, v_k is even for even k and odd for odd k. Signs are as in SciPy's `dpss`: for even k, the sum of v_k(p) over
+p is positive; for odd k, the sum of (N - 1 - 2p) v_k(p) is positive. With time_bandwidth = N/2 all frequencies are
+allowed. Then K is N, but at most C, and integer positions outside the training length get zeros.
 
-**Traps.** Columns from K on stay zero: for C = 64 and N = 50 only 25 columns are filled. By default, if N is even and C
-is at least N/2, all rows inside the training length have the norm sqrt(N/2), which is 5 in this example. Outside, the
-norm is 2.46 at position 50, 0.46 at 60 and 0.06 at 199.
+**Traps.** Columns from K on stay zero: by default, with C = 64 and N = 50, only 25 columns are filled. By default, if N
+is even and C is at least N/2, all rows inside the training length have the norm sqrt(N/2), which is 5 for N = 50.
+Outside, the norm is 2.46 at position 50, 0.46 at 60 and 0.06 at 199.
 
-**Accuracy.** The vectors are computed from a tridiagonal matrix with the same eigenvectors, whose eigenvalues are well
-separated: the dot products of vectors, measured up to N = 4096, are correct to 2N 2^-52. Phases of the sines are exact
-at any position.
+**Accuracy.** The v_k at the training positions are computed as eigenvectors of a tridiagonal matrix. It has the same
+eigenvectors as the formula, but its eigenvalues are well separated. The dot products of two v_k are correct to 2N
+2^-52, as measured up to N = 4096. The phases of the formula's sines are exact at any position.
 
-**Speed.** The vectors are computed once and cached. Rows within the training length are copied; each row outside costs
-N K operations. N is at most 2^18, for which the vectors take seconds.
+**Speed.** The v_k at the training positions are computed once and cached. Rows within the training length are copied;
+each row outside costs N K operations. N may be at most 2^18, where computing the v_k takes seconds.
 """
 
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Real spherical harmonics of a point of the sphere, added to the embeddings.
+"""Real spherical harmonics of a point on the sphere, added to the embeddings.
 
     PE[l^2 + l + m] = Y_lm(theta, alpha),   l = 0 .. L-1,  m = -l .. l
     Y_lm = K_l0 P_l0(cos theta)                              m = 0
@@ -6,8 +6,8 @@
            sqrt2 K_l|m| sin(|m| alpha) P_l|m|(cos theta)     m < 0
     K_lm = sqrt((2l+1)/(4 pi) (l-m)!/(l+m)!)
 
-P_lm are the associated Legendre functions with the sign (-1)^m of Condon and Shortley; alpha = lon + pi, and
-theta = lat + pi/2 is counted from the south pole.
+P_lm are the associated Legendre functions, including the sign (-1)^m of Condon and Shortley. With longitude and
+latitude in radians, alpha = lon + pi and theta = lat + pi/2, so theta is 0 at the south pole.
 
 Source: Rußwurm, Klemmer, Rolf, Zbinden and Tuia 2024, "Geographic Location Encoding with Spherical Harmonics and
 Sinusoidal Representation Networks" (arXiv:2310.06743); angles, order and signs: MarcCoru/locationencoder,
@@ -16,22 +16,22 @@ locationencoder/pe/spherical_harmonics.py, SphericalHarmonics, with spherical_ha
 **Slot**: `table` (N, C). **Learns**: nothing.
 
 **Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
-latitudes must be within ±90. `start` is added to both. If no positions are given, the points follow a spiral from the
-south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, where
-t = (p + 1/2)/N and N is the training length.
+latitudes must be within ±90. `start` is added to both coordinates. If no positions are given, the points lie on a
+spiral from the south pole to the north pole, with equal area for each point. With t = (p + 1/2)/N and the training
+length N, sin lat = 2t - 1 and lon = 180 sqrt(pi N) t - 180 for position p.
 
 **Options**
-- `degrees`: L, from 1 to 1024. Default: the largest L with L^2 <= C. If there are more than C harmonics, the first C
-  are used; if there are fewer, the last channels are zero.
+- `degrees`: L, the number of degrees l, from 1 to 1024. Default: the largest L with L^2 <= C. Of the L^2 harmonics, at
+  most the first C are used; if there are fewer than C, the last channels are zero.
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
-N points; a longer sequence does not change the points of earlier positions.
+**Past the training length**: defined everywhere. If no positions are given, the spiral turns back at the north pole
+after N points; a longer sequence does not change the points of earlier positions.
 
-**Facts.** If the channels are complete degrees, the dot product of two rows depends only on the angle between the
+**Facts.** If no degree is cut off by the width C, the dot product of two rows depends only on the angle between the
 points: sum_m Y_lm(a) Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and there is no
-discontinuity at ±180 degrees or at the poles. For a model that can learn any rotation of the channels with the same l,
-no direction is special.
+discontinuity at ±180 degrees or at the poles. No direction is special for a model that can learn to rotate the channels
+of each degree l.
 
 **Traps.** The authors have two implementations, which differ in signs. This encoding follows the closed form. The
 expanded formulas of spherical_harmonics_ylm.py, which the authors use by default, omit (-1)^m, so their columns with
@@ -40,7 +40,7 @@ odd m are the negatives of the columns here.
 **Speed.** Arithmetic is the bottleneck: the entries of m and -m share one step of the recurrence and take one product
 each. A row takes four sines and cosines in total.
 
-**Accuracy.** The recurrence in l gives normalised functions and uses no factorials (which overflow past l = 80): the
+**Accuracy.** The recurrence in l gives normalised functions, without factorials, which would overflow past l = 80. The
 error of an entry is within (16 + 8L) 2^-52 times the table's largest entry.
 """
 

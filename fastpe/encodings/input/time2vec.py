@@ -11,17 +11,18 @@ PyTorch's linear layer with one input.
 
 **Options**: none. Times other than 0, 1, 2, .. are passed as `positions`; they may be real numbers, and may differ
 between samples. The unit of time matters: initial frequencies are below 1 radian per unit. mTAN divides times by the
-length of the record, t in [0, 1]. (For rotations by time, `rope` also accepts real positions: subtract the sample's
-first time in float64, and choose the unit so that a typical gap is about 1.)
+length of the record, so that they lie in [0, 1]. (`rope` also accepts times as positions: subtract each sample's first
+time in float64, and choose the unit so that a typical gap is about 1.)
 
 **Past the training length**: defined; the linear channel grows without bound.
 
 **Accuracy.** Whole turns are removed from w p exactly, so the error of a sine is at most (|b| + 8) 2^-52 at any
 position.
 
-**Traps.** The first channel is not bounded: at position 1000 it is a hundred times larger than the others. mTAN uses
-these vectors as query and key of a separate attention, with a softmax for each channel of the input; here they are
-added to the embeddings. The variant of mTAN that is not learned is `sinusoidal` with base=10 at positions 48 t.
+**Traps.** The first channel is not bounded: at position 1000 it is typically hundreds of times larger than the others.
+mTAN uses these vectors as query and key of a separate attention, with a softmax for each channel of the input; here
+they are added to the embeddings. The variant of mTAN without learned parameters is `sinusoidal` with base=10 at
+positions 48 t.
 """
 
 import math

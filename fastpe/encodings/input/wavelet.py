@@ -4,21 +4,22 @@
     layout 'fine':    psi_{j,k}(p) = 2^(j/2)  psi(2^j p - k)         larger j is finer
     PE[p] = the chosen psi_{j,k}(p), j = 0 .. J, one column each; every row divided by its norm
 
-Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 6.1, its own
-proposal; the settings are those of its section 7. phi and psi are Daubechies' scaling function and wavelet (or any
-orthogonal wavelet of PyWavelets), evaluated exactly: see `fastpe.encodings.parts.daubechies`.
+Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 6.1, which proposes
+this encoding; the settings are those of section 7. phi and psi are Daubechies' scaling function and wavelet, or those
+of another orthogonal wavelet of PyWavelets. `fastpe.encodings.parts.daubechies` evaluates them exactly.
 
 **Slot**: `table` (N, C). **Learns**: nothing. Positions may be real numbers.
 
 **Interpretation of the paper.** As printed, psi_{j,k} has the factor 2^j in its argument, j = 0 is called the finest
-scale, and the shifts are k = 0 .. 9. Taken literally, this definition gives the zero vector at position 0 and
-everywhere from 16 on, and at integer positions only the values of psi at integers, at every scale. The paper's
+scale, and the shifts are k = 0 .. 9. Taken literally, this definition gives the zero vector at position 0 and at all
+positions from 16 on. At integer positions it uses, at every scale, only the values of psi at integers. The paper's
 description (finest scale first, coarsest scale J = floor(log2 N)) requires the layout `coarse`, which is the default. 6
-scales with 10 shifts each give 60 columns, fewer than the 64 needed. The default therefore considers all shifts whose
-support meets [0, N], and takes the C functions with the widest support inside [0, N]. "Daubechies-4" is read as `db4`,
-with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Other interpretations are options:
-- the literal one: layout='fine', select='listed', shifts=0,1,2,3,4,5,6,7,8,9 (with functions='phi+psi' for its phi
-  block);
+scales with 10 shifts each give 60 columns, fewer than the 64 needed. By default, fastpe therefore considers all
+functions whose support meets [0, N], and takes the C functions that have the longest part of their support inside [0,
+N]. "Daubechies-4" is read as `db4`, with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Options
+select other interpretations:
+- the literal definition: layout='fine', select='listed', shifts=0,1,2,3,4,5,6,7,8,9; and functions='phi+psi' to include
+  the paper's phi;
 - all functions whose support meets [0, N], an orthogonal basis: layout='fine', functions='phi+psi' and C = 3249 for N =
   50.
 
@@ -26,33 +27,34 @@ with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Other int
 - `wavelet`: a name of PyWavelets, `db1` to `db38`, `sym...`, `coif...`, `haar`. Biorthogonal wavelets and `dmey`, whose
   filter is not orthogonal, raise an error.
 - `layout`: `coarse` or `fine`, see above.
-- `functions`: `psi`, only wavelets; or `phi+psi`, the scaling functions of the coarsest scale before the wavelets.
-- `scales`: the largest j. Default: floor(log2 N).
+- `functions`: `psi`: only wavelets. `phi+psi`: first the scaling functions of the coarsest scale, then the wavelets.
+- `scales`: J, the largest j. Default: floor(log2 N).
 - `shifts`: the k of every scale. Default: all whose support meets [0, N].
-- `select`: which columns come first. `coverage`: the longest support inside [0, N], then the coarser scale, then the
-  smaller k. `even`: `per_scale` shifts of every scale, evenly spaced, coarsest scale first. `listed`: the order of
-  the sum as printed, j upwards, then k.
-- `pad`: how missing columns are filled if there are fewer than C: `phi`, with scaling functions of the coarsest scale
-  by the same rule, then zeros; or `zeros`. `fastpe train` prints a remark if columns are padded.
+- `select`: the order of the functions, of which the first C become columns. `coverage`: longest support inside [0, N]
+  first; of equal ones, first the coarser scale, then the smaller k. `even`: `per_scale` shifts of every scale, evenly
+  spaced, coarsest scale first. `listed`: as in the printed sum, by increasing j, then by increasing k.
+- `pad`: how the other columns are filled if there are fewer than C functions. `phi`: with scaling functions of the
+  coarsest scale in the order of `select`, then with zeros. `zeros`: with zeros. `fastpe train` prints a remark if
+  columns are padded.
 - `normalise`: `unit` divides every row by its norm, except rows of zeros; `none` does not.
 - `scale`: multiplies the table after normalisation; sqrt(C/2) gives the norm of the sinusoidal encoding.
 
-**Past the training length**: defined. The supports of the functions end one after another, so fewer and fewer functions
-reach a row, and rows that are not normalised tend to zero. Rows of norm 1 become similar to their neighbours: for db4
-and N = 50 the two nearest rows are 0.43 apart inside the training length, 0.05 in [50, 100) and 2e-5 in [100, 200).
-Where no function remains, rows are zero: for db2 and N = 50 from position 128 on, for db4 not below 200. The paper
-claims that differences decay past N, but the row of position 199 is nearly orthogonal to the row of position 50.
+**Past the training length**: defined. Past N, the supports of the functions end one after another. So fewer and fewer
+functions reach a row, and rows that are not normalised tend to zero. Normalised rows become similar to their
+neighbours: for db4 and N = 50, the two nearest rows are 0.43 apart inside the training length, 0.05 in [50, 100) and
+2e-5 in [100, 200). Where no function remains, rows are zero. For db2 and N = 50 these are all rows from position 128
+on; for db4, no row up to position 199 is zero. The paper claims that differences decay past N, but the row of position
+199 is nearly orthogonal to the row of position 50.
 
-**Accuracy.** PyWavelets' Daubechies filters are correct to the last bit. Values are within 1e-14 of the exact ones for
-db1 to db20, regardless of their size, plus half a unit in the last place in float32: an entry below 1e-7 can have an
-error of more than a unit in the last place. A row is divided by its norm, which is at least its largest entry. If only
-the far ends of a few columns of a long filter reach a row, the norm is 1e-7 or less, and the error of the row is about
-1e-13 (db20, width 12).
+**Accuracy.** PyWavelets' Daubechies filters are correct to the last bit. For db1 to db20, the absolute error of a value
+is at most 1e-14, and in float32 half a unit in the last place more. So the error of an entry below 1e-7 can exceed a
+unit in the last place. Dividing a row by its norm can increase the error. If only the far ends of a few functions of a
+long filter reach a row, its norm is 1e-7 or less, and the error of the normalised row is about 1e-13 (db20, width 12).
 
-**Speed.** Arithmetic is the bottleneck for rows inside the training length: about 40 of 64 columns are not zero and
-take about ten operations each for a vector of positions. The values of the coarsest scales (for example, six of 18) are
-not cached, and each of these scales takes a refinement of L^2 products. For rows that no function reaches, memory
-bandwidth is the bottleneck.
+**Speed.** Arithmetic is the bottleneck for rows inside the training length: about 40 of 64 columns are not zero, and
+each takes about ten operations for a vector of positions. The values of the coarsest scales (for example, six of 18)
+are not cached; with a filter of length L, each of these scales takes L^2 more products. For rows that no function
+reaches, memory bandwidth is the bottleneck.
 """
 
 import math

@@ -13,7 +13,7 @@ tensor2tensor/layers/common_attention.py, dot_product_attention_relative.
 - `reach`: the clipping distance K, at most 10^6; 16 in the paper, 20 in the released settings.
 - `use_values`: whether vectors are added to the values too. The paper found no difference.
 
-**Past the training length**: clipped; on each side, all distances from K on share one vector, at any length.
+**Past the training length**: clipped: on each side, all distances of K or more share one vector.
 
 **Traps.** There are 2K+1 vectors; descriptions with 2K-1 vectors confuse this encoding with Huang's methods. The vector
 is added to the key before the product is scaled. Positions cannot be given, because the slots depend only on the

@@ -1,4 +1,4 @@
-"""Stochastic positional encoding, averaged: in each channel, query times key is multiplied by cosines of the offset.
+"""Stochastic positional encoding, averaged: cosines of the offset multiply each channel's product of query and key.
 
     S_ij = s sum_c q_ic k_jc R_c(i - j) / (2K)
     R_c(m) = sum_k softplus(g_ck)^2 cos(2 pi f_ck m + theta_ck),   f = sigmoid(phi) / 2,   k = 1 .. K
@@ -6,12 +6,13 @@
 Source: Liutkus, Cifka, Wu, Simsekli, Yang and Richard 2021, "Relative Positional Encoding for Transformers with Linear
 Complexity" (arXiv:2105.08399), the sinusoidal encoding "sineSPE"; aliutkus/spe, src/pytorch/spe/spe.py, SineSPE. The
 authors draw random features of query and key, 256 by default, so that the encoding works with linear attention. The
-mean of the features' product over all draws is the formula above. fastpe uses this mean, so nothing is random.
+mean of the products of these features, over all draws, is the formula above. fastpe uses this mean, so nothing is
+random.
 
-**Slot**: `rel_gain` (H, 2N-1, D), row of offset o = j - i: R(-o) / (2K). **Learns**, shared by all layers: `frequency`
-phi, `offset` theta and `gain` g, each (H, D, K). Initially phi ~ N(-4, 1), which gives periods of about a hundred
-positions; theta ~ N(0, 1); and g ~ N(0, 1), multiplied by 2 and divided by the square root of the norm of the K numbers
-of a channel.
+**Slot**: `rel_gain` (H, 2N-1, D), whose row of offset o = j - i is R(-o) / (2K). **Learns**, shared by all layers:
+`frequency` phi, `offset` theta and `gain` g, each (H, D, K). Initially phi ~ N(-4, 1), which gives periods of about a
+hundred positions, and theta ~ N(0, 1). The K initial values of g in a channel are 2 z / sqrt(|z|), where z is a vector
+of K draws from N(0, 1) and |z| its norm.
 
 **Options**
 - `sines`: K, the number of sines of each channel; 1 by default, as in the code.
@@ -19,13 +20,13 @@ of a channel.
 **Past the training length**: defined; the cosines continue.
 
 **Accuracy.** Whole turns are removed from the angles exactly. The error of an entry is at most (8 + 4K) 2^-52 times the
-largest sum of gains.
+largest sum of softplus(g)^2 / (2K) over the sines of a channel.
 
-**Traps.** Initial factors are far from 1: with one sine, their largest value over all offsets is below 0.2 for half of
-the channels and above 2.8 for a tenth, and both signs occur. The product of F random features has the factor sqrt(F) /
-(2K sqrt(D)), and attention of width F divides by sqrt(F). The factor 1/(2K) remains, in addition to the usual
-1/sqrt(D). The authors' get_posattn_matrix omits the factor 1/(2K). The authors' gates, which mix R_c with 1, are not
-implemented. Positions cannot be given.
+**Traps.** Initial entries of `rel_gain` are far from 1 and have both signs. With one sine, the largest entry of a
+channel is below 0.2 for half of the channels and above 2.8 for a tenth of them. The factor 1/(2K) follows from the
+authors' code. There the product of F random features contains sqrt(F) / (2K sqrt(D)), and attention with heads of width
+F divides it by sqrt(F). The result is 1/(2K) times the usual 1/sqrt(D). The authors' function get_posattn_matrix omits
+the factor 1/(2K). The authors' gates, which mix R_c with 1, are not implemented. Positions cannot be given.
 """
 
 import math

@@ -1,9 +1,9 @@
-"""TENER: fixed sinusoids of the signed distance and two learned vectors per head, in an unscaled score.
+"""TENER: unscaled scores with fixed sinusoids of the signed distance and two learned vectors per head.
 
     form "paper":  S_ij = s [ q_i . k_j + q_i . R_{i-j} + u . k_j + v . R_{i-j} ]               s = 1, or 1/sqrt(D)
     form "code":   S_ij = s [ (q_i + u) . k_j + (q_i + v) . R_{j-i} + k_j . R_{i-j} ]
 
-    R_m, D wide:   "paper"  [ sin(m w_0), cos(m w_0), sin(m w_1), ... ],        w_t = 10000^(-2t/D)
+    R_m, width D:  "paper"  [ sin(m w_0), cos(m w_0), sin(m w_1), ... ],        w_t = 10000^(-2t/D)
                    "code"   [ sin(m w_0), sin(m w_1), ... | cos(m w_0), ... ],  w_t = 10000^(-t/(D/2 - 1))
 
 Source: Yan et al. 2019, "TENER: Adapting Transformer Encoder for Named Entity Recognition" (arXiv:1911.04474),
@@ -13,18 +13,19 @@ sections 3.2.1 and 3.2.2; fastnlp/TENER, modules/relative_transformer.py, Relati
 1 unless `scaled` is set. **Learns**, separately in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
 
 **Options**
-- `form`: `paper` or `code`. The sign of the distance in the query's term differs, the table R differs, and only `code`
-  has the key's term k . R. The published results come from the code.
-- `scaled`: divide the complete score, including v . R, by sqrt(D), as the code's `scale` does. The authors' models did
-  better without this division; they write that the reason is presumably that the weights are sharper.
+- `form`: `paper` or `code`, the two formulas above. They differ in the sign of the distance in q_i . R and in R itself,
+  and only `code` has the term k_j . R. The published results come from the code.
+- `scaled`: whether the complete score, including v . R, is divided by sqrt(D), as with the option `scale` of the
+  authors' code. The authors' models did better without this division, presumably (they write) because the weights are
+  then sharper.
 
 If D is odd, form "paper" drops the last cosine and form "code" has a last channel of zeros.
 
 **Past the training length**: defined.
 
-**Traps.** Sines are odd and cosines even, so the model can tell the direction, but in different ways in the two forms.
-The code sets the table's row of the most negative distance to zero, because it reserves this row for padding; here this
-row is like all others. Positions cannot be given.
+**Traps.** Sines are odd and cosines even in the distance, so the model can tell left from right, in a different way in
+each form. The authors' code sets the row of the most negative distance to zero, because it reserves this row for
+padding. Here this row is computed like all others. Positions cannot be given.
 """
 
 import math
@@ -145,7 +146,7 @@ ENCODING = Encoding(
     slots=("rel_key", "rel_query", "key_bias", "bias", "scale"),
     options={
         "form": Option("code", "the formula of the paper or of the released code", str, ("paper", "code")),
-        "scaled": Option(False, "divide scores by sqrt(D), unlike the published model", bool),
+        "scaled": Option(False, "whether scores are divided by sqrt(D), unlike in the published model", bool),
     },
     beyond="defined",
     direction="yes",

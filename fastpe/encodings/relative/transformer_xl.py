@@ -1,4 +1,4 @@
-"""Transformer-XL: projected sinusoids of the distance, multiplied by the query and by two global vectors.
+"""Transformer-XL: products of the query with projected sinusoids of the distance, and two learned vectors u and v.
 
     S_ij = s [ (q_i + u) . k_j + (q_i + v) . r_{i-j} ],    r_m = R_m W_R,    s = 1/sqrt(D)
     R_m = [ sin(m w_t) | cos(m w_t) ],    w_t = 10000^(-2t/C)
@@ -6,26 +6,26 @@
 Source: Dai et al. 2019, "Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context" (arXiv:1901.02860),
 section 3.3; kimiyoung/transformer-xl, pytorch/mem_transformer.py, RelPartialLearnableMultiHeadAttn.
 
-**Slots**: `rel_key` (H, 2K+1, D), row of offset o = j - i: r_{-o} of each head; `key_bias` u; and `bias`, s v . r_{-o}.
-K is the smaller of N-1 and `clamp_len`. **Learns**: `u` and `v` (H, D), shared by all layers, and separately in every
-layer `weight` W_R (C, C); all initially N(0, 0.02^2). (With an option that its settings do not use, the released code
-learns separate u and v for each layer.)
+**Slots**: `rel_key` (H, 2K+1, D), whose row of offset o = j - i is r_{-o}; `key_bias`, which is u; and `bias`, which is
+s v . r_{-o}. K is the smaller of N-1 and `clamp_len`. **Learns**: `u` and `v` (H, D), shared by all layers, and
+`weight` W_R (C, C), separately in every layer. All are initially drawn from N(0, 0.02^2). (The released code can also
+learn separate u and v in each layer, but its settings do not use this option.)
 
 **Options**
-- `clamp_len`: larger distances are replaced by this distance. The authors clamp only in evaluation. Default: no
-  clamping.
+- `clamp_len`: larger distances are replaced by `clamp_len`. The authors clamp only in evaluation. Default: no clamping.
 
 **Both directions.** The encoding was made for causal models, but the formula is defined for any sign of i - j, and the
-sines let a bidirectional model tell left from right. If the width C is odd, there is one cosine fewer.
+sines let a bidirectional model tell left from right. If the width C is odd, there is one cosine fewer than sines.
 
-**Past the training length**: defined; the released models extrapolate with a memory and `clamp_len`.
+**Past the training length**: defined; on longer texts, the released models use a memory and `clamp_len`.
 
 **Accuracy.** Sinusoids are exact to a unit in the last place at any distance; r is a sum of C products, with an error
 of at most C 2^-53 times the sum of their absolute values.
 
 **Traps.** R is fixed; only W_R is learned. Sines and cosines are concatenated, not interleaved. The usual
-implementation moves products of queries and r to their keys by shifting the rows of a matrix. Above the diagonal this
-leaves values of other queries, so the implementation is right only with a causal mask. Positions cannot be given.
+implementation computes all q_i . r_m as a matrix, and shifts its rows so that each product comes to its key. Above the
+diagonal the shifted matrix contains products of other queries, so this is right only with a causal mask. Positions
+cannot be given.
 """
 
 import math

@@ -6,20 +6,20 @@
 Source: Oka, Hasegawa, Nishida and Saito 2025, "Wavelet-based Positional Representation for Long Context"
 (arXiv:2502.02004), eqs. (10) to (14); other wavelets: its section 6.3.1. No public code is known.
 
-**Slot**: `rel_key` (1, 2N-1, D), row of offset o = j - i: p_{-o}. **Learns**: nothing; all heads and layers share the
-slot.
+**Slot**: `rel_key` (1, 2N-1, D), whose row of offset o = j - i is p_{-o}. All heads and layers share the slot.
+**Learns**: nothing.
 
 **Options**
 - `scales`: n, at most D. The authors use 8 scales with 16 shifts each at D = 128; 16 scales with 8 shifts did slightly
-  better, and 2 scales with 64 shifts did badly. If n does not divide D, the finest scales have one more shift (a choice
-  of fastpe).
+  better, and 2 scales with 64 shifts did badly. If n does not divide D, each of the finest scales has one more shift (a
+  choice of fastpe).
 - `first_exponent`: e. Default: 0; the authors' model with 7 billion parameters uses 2.
-- `wavelet`: `ricker`, as above; `gaussian`, exp(-t^2); `haar`, 1 on [-1/2, 0) and -1 on [-1, -1/2); `morlet`,
-  exp(-t^2) cos(a t), whose frequency per position is the same at every scale.
+- `wavelet`: `ricker`, as above; `gaussian`, exp(-t^2); `haar`, 1 on [-1/2, 0) and -1 on [-1, -1/2); `morlet`, exp(-t^2)
+  cos(a t), whose frequency per position is the same at every scale.
 
 The channels are ordered by scale. The paper does not give an order, and the query and key maps can undo any order.
 
-**Compared with `wavelet`**, the encoding of Li (2025): both use psi(p / 2^j - k) at dyadic scales.
+**Compared with `wavelet`**, the encoding of Li (2025): both use shifted copies of a wavelet psi at dyadic scales.
 
 - In `wavelet`, psi is orthogonal with compact support (Daubechies) and has the factor 2^(-j/2). The shift k is in units
   of the scale, so that the shifts of every scale cover the training length. p is the absolute position. Rows are
@@ -30,15 +30,15 @@ The channels are ordered by scale. The paper does not give an order, and the que
 No setting makes the two encodings equal. Daubechies' first wavelet (`db1` in `wavelet`) equals `haar` here up to a
 factor and the sign of the argument.
 
-**Past the training length**: defined. p_m tends to 0 with the distance, so the score of a far key depends only on
+**Past the training length**: defined. p_m tends to 0 as the distance grows, so the score of a far key depends only on
 content: with D = 128, the norm of p_m is 7.95 at m = 0, 2.18 at 100, and 0 to nine digits at 1000.
 
 **Accuracy.** The error of an entry is at most 4 * 2^-52. Entries below 2^-126, which are subnormal in float32, are set
 to 0.
 
-**Traps.** The unshifted wavelets are even (except `haar`): the model can tell left from right only by shifts b > 0, or
-with `haar`. At a = 128 the columns of the 16 shifts are almost equal. `mexh` of PyWavelets is this psi times 2 /
-(sqrt(3) pi^(1/4)) = 0.867. Positions cannot be given.
+**Traps.** All these psi except `haar` are even, so with them the model can tell left from right only by shifts b > 0.
+At a = 128 the columns of the 16 shifts are almost equal. PyWavelets' `mexh` is `ricker` times 2 / (sqrt(3) pi^(1/4)) =
+0.867. Positions cannot be given.
 """
 
 from typing import Any

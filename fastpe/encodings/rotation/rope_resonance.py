@@ -2,33 +2,33 @@
 
     wavelength_t = round(2 pi / theta_t),   theta'_t = 2 pi / wavelength_t,   the angle at position p is p theta'_t
 
-theta are the frequencies of `rope`, or the result of a rescaling. A pair whose wavelength is at most the training
-length takes all its angles in training, and larger integer positions add no new angle.
+theta are the frequencies of `rope`, rescaled if the option `rescaling` is set. A pair whose wavelength is at most the
+training length takes all its angles in training. Larger integer positions only repeat these angles.
 
 Source: Wang, Kobyzev, Lu, Rezagholizadeh and Liu 2024, "Resonance RoPE: Improving Context Length Generalization of
 Large Language Models" (arXiv:2403.00071); sheryc/resonance_rope,
 src/models/components/positional_embedding/rotary_resonance.py.
 
-**Slots**: `angles` (1, N, R/2), `pairs`; with `yarn` also `scale`, and `rotors` if R < D, as for `rope_yarn`.
-**Learns**: nothing.
+**Slots**: `angles` (1, N, R/2), where R is the number of rotated channels, and `pairs`. The rescaling `yarn` adds
+`scale` and, if R < D, `rotors`, as in `rope_yarn`. **Learns**: nothing.
 
 **Options**
-- `rescaling`: the frequencies whose wavelengths are rounded: `none`, those of `rope`; `ntk`, those of `rope_ntk`;
-  `yarn`, those of `rope_yarn`, together with its temperature, as in the paper's extended models.
-- `factor`: s of the rescaling. By default the largest position plus one, divided by the training length, but at least
-  1.
+- `rescaling`: which encoding's frequencies are used. `none`: `rope`. `ntk`: `rope_ntk`. `yarn`: `rope_yarn`, whose
+  temperature is used too, as in the paper's extended models.
+- `factor`: the factor s in the formulas of `rope_ntk` and `rope_yarn`. Default: the largest position plus one, divided
+  by the training length, but at least 1.
 - `beta_fast`, `beta_slow`: as for `rope_yarn`; the authors' code uses 2 and 1 instead of YaRN's 32 and 1.
 - `base`, `pairs`, `rotated`: as for `rope`.
 
-Wavelengths halfway between two integers are rounded to the even one. Positions may be real numbers; between integers,
-pairs have angles that do not occur at integers.
+Wavelengths halfway between two integers are rounded to the even one. Positions may be real numbers. Positions between
+integers have angles that do not occur at integers.
 
 **Past the training length**: defined. Pairs whose wavelengths exceed the training length still reach angles that did
-not occur in training; for this reason the paper rescales them.
+not occur in training. For this reason the paper also rescales frequencies.
 
-**Traps.** Frequencies are rescaled first and rounded afterwards. The smallest wavelength is 6, for theta = 1; a
-frequency above 4 pi/3 would have wavelength 1, and its pair would not rotate at any integer position. The authors
-tabulate one period with angles in [0, 2 pi); here angles lie in (-pi, pi]; the rotations are the same.
+**Traps.** Frequencies are rescaled first, and wavelengths are rounded afterwards. The smallest wavelength is 6, for
+theta = 1. (A frequency above 4 pi/3 would have wavelength 1, and its pair would not rotate at any integer position.)
+The authors' table has one period of angles in [0, 2 pi). Here angles lie in (-pi, pi], which gives the same rotations.
 """
 
 import math

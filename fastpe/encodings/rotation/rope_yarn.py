@@ -1,40 +1,41 @@
-"""YaRN: RoPE whose slow pairs are interpolated and whose fast pairs are not, with sharper attention.
+"""YaRN: RoPE that interpolates slow pairs, leaves fast pairs unchanged, and sharpens attention.
 
     cd(r)    = R ln(L0 / (2 pi r)) / (2 ln base)         the index t of the pair that turns r times in L0 positions
     lo, hi   = max(floor cd(beta_fast), 0), min(ceil cd(beta_slow), R - 1)
-    ramp_t   = clip((t - lo) / (hi - lo), 0, 1)          hi - lo = 0.001 if they are equal
+    ramp_t   = clip((t - lo) / (hi - lo), 0, 1)          if lo = hi, 0.001 replaces hi - lo
     theta'_t = theta_t (1 - ramp_t) + theta_t / s ramp_t,             theta_t = base^(-2t/R)
     mscale   = 0.1 ln s + 1,     scale = mscale^2 / sqrt(D)
 
-s = target length / training length, L0 = training length.
+s is the target length divided by the training length L0, and R is the number of rotated channels.
 
 Source: Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models" (arXiv:2309.00071),
 section 3.2, eqs. (17) to (20), and section 3.4, eqs. (21) and (22); the formulas above are those of the code,
 jquesnelle/yarn, scaled_rope/LlamaYaRNScaledRotaryEmbedding.py.
 
 **Slots**: `angles` (1, N, R/2), `pairs`, `scale`; if R < D also `rotors` (1, 1, D, 1, 1). **Learns**: nothing. The
-code multiplies the sine and cosine of query and key by mscale. If all channels are rotated, this multiplies the score
-by mscale^2, which `scale` contains. Otherwise `rotors` multiplies the rotated channels by mscale and the others by 1,
-and `scale` is 1/sqrt(D).
+authors' code multiplies sines and cosines by mscale, for queries and for keys. If all channels are rotated, this
+multiplies the score by mscale^2, a factor that `scale` contains here. Otherwise `rotors` multiplies the rotated
+channels by mscale, and `scale` is 1/sqrt(D).
 
 **Options**
-- `factor`: s, fixed (released models: 16 and 32). By default the largest position plus one, divided by the training
+- `factor`: a fixed s; released models use 16 and 32. Default: the largest position plus one, divided by the training
   length, but at least 1.
-- `beta_fast`, `beta_slow`: pairs with more than `beta_fast` turns in L0 positions keep their frequency, pairs with
+- `beta_fast`, `beta_slow`: pairs with more than `beta_fast` turns in L0 positions keep their frequency; pairs with
   fewer than `beta_slow` turns are interpolated.
-- `ramp`: `dimensions`, linear in the index t of the pair, as in the code; or `turns`, linear in the number of turns, as
-  printed in the paper: ramp_t = 1 - clip((L0 theta_t / (2 pi) - beta_slow) / (beta_fast - beta_slow), 0, 1).
+- `ramp`: in what the ramp is linear. `dimensions`: in the index t of the pair, as in the code. `turns`: in the number
+  of turns, as printed in the paper: ramp_t = 1 - clip((L0 theta_t / (2 pi) - beta_slow) / (beta_fast - beta_slow), 0,
+  1).
 - `truncate`: whether lo is rounded down and hi is rounded up, as above. GPT-OSS does not round; it uses base 150000,
   factor 32 and L0 = 4096 (huggingface/transformers, modeling_rope_utils.py, _compute_yarn_parameters).
-- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
-  Hugging Face versions of LLaMA, uses `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that you extend. (The authors' code is for the
+  Hugging Face versions of LLaMA, so it uses the `pairs` layout `half`.)
 
 **Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune briefly at
 the new length.
 
-**Traps.** hi is limited to R - 1, although the index of the last pair is R/2 - 1, so the ramp may stay below 1. With a
-training length below 2 pi no pair makes a full turn, hi falls below lo, and the ramp of the code runs backwards; here
-hi is set to lo in this case. Without a `factor` the angles and `scale` depend on the length of the sequence.
+**Traps.** hi is limited to R - 1, although the index of the last pair is R/2 - 1, so the ramp may stay below 1. If the
+training length is below 2 pi, no pair makes a full turn, and hi is below lo. The ramp of the authors' code then runs
+backwards; here hi is set to lo. Without a `factor`, angles and `scale` depend on the length of the sequence.
 """
 
 import math

@@ -2,44 +2,46 @@
 
     R(x) = RoPE(x) P,   angle of pair t = sum_k x_k f_kt
     cayley:      P = (I - S) (I + S)^-1, S learned and skew-symmetric, f learned
-    circulant:   R(x) = exp(sum_k x_k (C_k - C_k^T)) up to an outer map; C_k is circulant, its first column c_k learned
+    circulant:   P^T R(x) = exp(sum_k x_k (C_k - C_k^T)); C_k is circulant, and its first column c_k is learned
 
 Source: Schenck et al. 2025, "Learning the RoPEs: Better 2D and 3D Position Encodings with STRING" (arXiv:2502.02562),
 definition 3.1, theorem 3.4, eqs. (9) to (11).
 
-**Slots**: `rotors` (H or 1, 1, 1, D, D), which is P, `angles` (H, N, D/2), `pairs`. **Learns**: with the form `cayley`,
-`skew` (H, D (D - 1) / 2), the upper triangle of S by rows, and `frequencies` (H, n, D/2), in radians per position; with
-the form `circulant`, `circulant` (H, n, D), the columns c. Each layer learns separate values.
+**Slots**: `rotors` (H or 1, 1, 1, D, D), which holds P; `angles` (H, N, D/2); and `pairs`. **Learns**, separately in
+every layer: with the form `cayley`, `skew` (H, D (D - 1) / 2), the upper triangle of S row by row, and `frequencies` f
+(H, n, D/2), in radians per position. With the form `circulant`, it learns `circulant` (H, n, D), the columns c.
 
-**Circulant.** The Fourier transform diagonalises all C_k: z is rotated to y = ifft(exp(x lambda) fft(z)) with
-lambda = 2i Im fft(c). So P is the real transform, with rows sqrt(2/D) cos(2 pi b m / D) and sqrt(2/D) sin(2 pi b m / D)
-for the bins b = 1 .. D/2 - 1. Each bin is a pair with the frequency f_b = 2 sum_m c_m sin(2 pi b m / D); bins 0 and D/2
-are the last pair, which is not rotated.
+**Circulant.** The Fourier transform diagonalises all C_k: a query or key z at position x becomes ifft(exp(x lambda)
+fft(z)), where lambda = 2i Im fft(c). So P is the real Fourier transform. Its rows are sqrt(2/D) cos(2 pi b m / D) and
+sqrt(2/D) sin(2 pi b m / D) for the bins b = 1 .. D/2 - 1. Each of these bins is a pair of channels and has the
+frequency f_b = 2 sum_m c_m sin(2 pi b m / D). The bins 0 and D/2 form the last pair, which is not rotated.
 
 **Initial values.** S = 0, so P = I. The frequencies are those of `rope`, assigned to the axes in turn: pair t rotates
-with axis t mod n and the frequency base^(-2t/D). The columns c are chosen such that bin t + 1 has the frequencies of
-pair t. (The paper does not give initial values; here both forms start as a rotary encoding.)
+along axis t mod n, with the frequency base^(-2t/D). The columns c are chosen such that bin t + 1 has the frequencies of
+pair t. (The paper does not give initial values; here both forms initially equal a rotary encoding.)
 
 **Options**
 - `form`: `cayley` or `circulant`.
 - `base`: the slowest initial frequency is about 1/base.
 - `pairs`: as for `rope`.
 - `coordinates`: n, the number of coordinates of a position.
-- `grid`: sides of the grid, if n > 1.
+- `grid`: if n > 1, the sides of the grid that the tokens form in raster order.
 
-x is the position, in tokens or cells. If positions are given, they are x and may be real numbers.
+x is the position: the index of the token or, if n > 1, its cell in the grid. If you pass positions, x is these; they
+may be real numbers.
 
 **Past the training length**: defined.
 
 **Accuracy.** The error of an angle is about two unit roundoffs. P is computed by solving P (I + S) = I - S in float64.
 A circulant frequency is a sum of D products, and its rounding error is multiplied by the position.
 
-**Facts.** Every smooth encoding R(x) with R(0) = I whose scores depend on y - x only is P^T RoPE(x) P with one
-orthogonal P for all positions (theorem 3.4). The outer P^T cancels in a score, so P could also be a part of the maps to
-queries and keys. Learning P therefore changes how a model learns, not which functions it can represent.
+**Facts.** Let R(x) be smooth, with R(0) = I, and let the score of positions x and y depend only on y - x. Then R(x) =
+P^T RoPE(x) P, where P is orthogonal and the same for all positions (theorem 3.4). The P^T on the left cancels in a
+score, and the P on the right could be a part of the maps to queries and keys. Learning P therefore changes how a model
+learns, not which functions it can represent.
 
-**Traps.** With -S instead of S, P becomes its inverse; eq. (10) can also be read in this way. Only the differences
-c_m - c_(D-m) have an effect, so half of the numbers in c are redundant.
+**Traps.** With -S instead of S, P becomes its inverse; eq. (10) can also be read in this way. With the form
+`circulant`, only the differences c_m - c_(D-m) have an effect, so half of the numbers in c are redundant.
 """
 
 import math
