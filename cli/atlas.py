@@ -12,18 +12,18 @@ _ENDINGS = (".html", ".htm")
 
 @click.command()
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="HTML file to write, a .html."
+    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="HTML file, such as atlas.html."
 )
 @click.option(
     "--encoding", "names", multiple=True, metavar="NAME", type=ENCODING,
-    help="Include only this encoding; may be repeated, and be your own file such as ./mine.py.  [default: all]",
+    help="Encoding to include, or a file that defines your own, such as ./mine.py; may be repeated.  [default: all]",
 )  # fmt: skip
 def atlas(out: Path, names: tuple[str, ...]) -> None:
     """Write an HTML page about all encodings.
 
-    The page shows the formula, pictures, options, source, theoretical properties and study results of each encoding. It
-    opens offline. Its address keeps the search and the filters: atlas.html#use=images, atlas.html#rope. An existing
-    file of this name is replaced.
+    The page shows the formula, pictures, options, source, theoretical properties and study results of each encoding. A
+    browser can open it offline. A search and filters become part of the page's address, such as
+    atlas.html#use=images. The address atlas.html#rope leads to one encoding. If the file exists, it is replaced.
     """
     if out.suffix.lower() not in _ENDINGS:
         raise click.UsageError(f"--out must end in .html, not {str(out)!r}")

@@ -30,7 +30,10 @@ def _writable(context: click.Context, option: click.Parameter, path: Path | None
 @click.argument("tables", nargs=-1, type=click.Choice(_TABLES), metavar=f"[{'|'.join(_TABLES)}]...")
 @click.option("--threads", type=Integer(1), help="Largest number of threads.  [default: all cores]")
 @click.option(
-    "--quick", is_flag=True, help="Few calls, without torch.compile: a demonstration, too short for conclusions."
+    "--quick",
+    is_flag=True,
+    help="Time only a few calls, and leave out torch.compile. This shows how the command works, but is too short for "
+    "conclusions.",
 )
 @click.option(
     "--markdown", type=click.Path(dir_okay=False, path_type=Path), callback=_writable, metavar="FILE",
@@ -40,21 +43,22 @@ def _writable(context: click.Context, option: click.Parameter, path: Path | None
 def bench(tables: tuple[str, ...], threads: int | None, quick: bool, markdown: Path | None, as_json: bool) -> None:
     """Measure the speed of fastpe on this machine.
 
-    Also measures PyTorch, JAX and NumPy if they are installed.
+    The command also measures NumPy and, if they are installed, PyTorch and JAX.
 
     \b
     step        the training step
     encodings   the training step with each encoding
     attention   attention with position terms, forward and backward
-    frameworks  models of transformers and PyTorch's attention with masks, biases
-                and caches, with and without fastpe
+    frameworks  models of Hugging Face Transformers, and PyTorch's attention with
+                masks, biases and caches; each with and without fastpe
     gemm        the matrix products of the training step
-    tables      position tables
-    scaling     more threads, a busy core, and the cost of bitwise equal results
+    tables      the computation of position tables
+    scaling     the training step on more threads and beside a busy process, and
+                the cost of bitwise equal results
 
-    The default is all of them. Each library runs in a separate process, its results are checked before it is timed, and
-    measurements of the libraries alternate. Times are those of the fastest call. Do not use the machine during the
-    measurement; if it was busy, a line below the table says so.
+    By default, all of these are measured. Each library runs in a separate process. Its results are checked before it is
+    timed. The libraries are timed in turn, and the time of the fastest call is printed. Do not use the machine during
+    the measurement; if it was busy, a line below the table says so.
     """
     import numba
 

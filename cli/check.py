@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, metavar="FILE|KEY")
 @click.option(
     "--template", type=click.Choice(("encoding", "task")), is_flag=False, flag_value="encoding",
-    help="Print a template of an encoding or a task that passes all checks.",
+    help="Print an example file of an encoding or a task, as a template for your own. It passes all checks.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def check(name: str | None, template: str | None, as_json: bool) -> None:
     """Check an encoding or a task.
 
-    FILE is your own file such as ./mine.py; KEY is a built-in or registered encoding or task.
+    FILE is a Python file that defines your own encoding or task, such as ./mine.py. KEY is a built-in or registered
+    encoding or task.
 
-    Prints one line for each check. The checks of an encoding: options and initial values; the compiled arrays against
-    the reference, within the stated error and in arrays of any memory layout; gradients against finite differences;
-    positions beyond the training length; the distinction of left and right; a model with the encoding. The checks of a
-    task: options; the drawn sequences and their random streams; tokens, lengths and answers; the chance level. Remarks
-    name missing declarations. The exit status is 1 if a check fails.
+    The command prints one line for each check. For an encoding, it checks options and initial values. It compares the
+    arrays that the encoding fills with its reference, in several memory layouts, and gradients with finite differences.
+    It tests whether the encoding does what its file states beyond the training length, and whether it distinguishes
+    left from right as stated. Finally, it compares a whole model with the reference. For a task, it checks options,
+    the drawn sequences and their random streams, tokens, lengths, answers, and the chance level. Remarks say what the
+    file should state, but does not. The exit status is 1 if a check fails.
     """
     if template is not None:
         if name is not None:

@@ -29,7 +29,7 @@ _OPTIONS = {
         option("--seeds", type=INTEGER, default=10, show_default=True, help="Runs of each encoding on each task."),
         option(
             "--baseline", shell_complete=ENCODING.shell_complete,
-            help="Encoding that the others are compared with.  [default: nope, or the first]",
+            help="Encoding that the others are compared with.  [default: nope if it is in the study, else the first]",
         ),
         option(
             "--lengths", metavar="L,L,...",
@@ -42,47 +42,52 @@ _OPTIONS = {
         ),
         option(
             "--set", "settings", multiple=True, metavar="KEY=VALUE",
-            help="A setting of all runs, by its name in fastpe.TrainConfig, such as epochs=5; may be repeated.",
+            help="Setting of all runs, such as epochs=5; may be repeated. KEY is its name in fastpe.TrainConfig.",
         ),
         option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]"),
     ],
     "Study": [
         option(
             "--vary", multiple=True, metavar="KEY=V,V",
-            help="Compare each encoding with each of these values of a setting; may be repeated.",
+            help="Values of a setting. Each combination of an encoding and a value is a separate entry of the "
+            "comparison; may be repeated.",
         ),
         option(
             "--choose", multiple=True, metavar="KEY=V,V",
-            help="Choose one of these values by validation, for each encoding on each task; may be repeated.",
+            help="Choose the best of these values of a setting by validation, separately for each encoding on each "
+            "task; may be repeated.",
         ),
         option(
             "--choose-seeds", type=INTEGER, metavar="N",
-            help="Runs for each choice; their seeds differ from those of the study.  [default: 3]",
+            help="Number of runs with each value that --choose tries. Their seeds differ from those of the study.  "
+            "[default: 3]",
         ),
         option(
             "--margin", type=NUMBER,
-            help="Differences within this margin count as equivalent; relative for errors, such as 0.1.",
+            help="Encodings whose results differ by at most this margin count as equivalent. For errors, the margin is "
+            "relative: 0.1 is 10 %.",
         ),
         option("--study", "file", type=click.Path(path_type=Path), help="Study file to run, such as a study.toml."),
         option(
             "--encoding", "own_encodings", multiple=True, metavar="FILE", type=ENCODING,
-            help="With --study: your own encoding file, if the study contains its key; may be repeated. Give your own "
-            "task files to --task.",
+            help="With --study: file that defines your own encoding, if the study uses one; may be repeated. Give "
+            "files of your own tasks to --task.",
         ),
     ],
     "Execution": [
         option(
             "--runs", type=click.Path(path_type=Path),
-            help="Folder of the runs, which studies may share.  [default: OUT/runs]",
+            help="Folder of the runs. Several studies may use the same folder.  [default: OUT/runs]",
         ),
         option(
-            "--workers", type=Integer(1), help="Number of processes, of one thread each.  [default: usable cores]"
+            "--workers", type=Integer(1),
+            help="Number of processes. Each has one thread.  [default: usable cores]",
         ),
         option(
             "--cluster", metavar="WHERE",
-            help="Run on dask.distributed: local, a scheduler's address, or its file. Nothing is authenticated or "
-            "encrypted unless dask is set up for TLS: anyone who can reach the scheduler can run code here and on "
-            "every worker. Use it only in a network where you trust everyone.",
+            help="Run on dask.distributed. WHERE is the word local, the address of a scheduler, or a scheduler file. "
+            "Unless dask is set up for TLS, nothing is authenticated or encrypted, and anyone who can reach the "
+            "scheduler can run code here and on every worker. Use this only in a network where you trust everyone.",
         ),
         option("--shard", metavar="I/N", help="Run only the I-th of N parts; `fastpe merge` joins the parts."),
         option("--dry-run", is_flag=True, help="Only print the number of runs and an estimate of FLOPs and time."),
@@ -120,14 +125,16 @@ def compare(
 ) -> None:
     """Train each ENCODING on each task, and compare the results.
 
-    All runs use the same seeds, and the results are compared with those of a baseline.
+    All encodings are trained with the same seeds. Their results are compared with those of a baseline encoding.
 
-    Settings and options of one encoding follow a colon: abacus:positions=digits:20,heads=2 or alibi:slope=0.5. An
-    encoding that needs the positions of digits, coordinates or a graph uses its default for sequences, or is refused
-    (see `fastpe encodings NAME`).
+    To give one encoding its own settings and options, write them after a colon: abacus:positions=digits:20,heads=2 or
+    alibi:slope=0.5. Some encodings need positions of digits, coordinates or a graph. If the settings do not provide
+    them, such an encoding uses its default for sequences; without a default, it is refused (see `fastpe encodings
+    NAME`).
 
-    The folder --out receives the page report.html, the tables results.csv, .json and .md, study.toml, and all run
-    folders. Finished runs are not repeated: to continue an interrupted study, run the same command again.
+    The command writes these files to the folder --out: the page report.html, the tables results.csv, results.json and
+    results.md, the study file study.toml, and all run folders. Finished runs are not repeated: to continue an
+    interrupted study, run the same command again.
     """
     from fastpe.experiments.compare import compare as make
     from fastpe.experiments.study import Study, varied
@@ -185,9 +192,9 @@ def compare(
 @own_files("the study", "encoding", "task")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Join the shards of a study, and report on it.
+    """Join the shards of a study, and report its results.
 
-    `fastpe compare --shard` makes the shards.
+    Each DIR is the folder of one shard, written by `fastpe compare --shard`.
     """
     from fastpe.experiments import existing_runs
 
@@ -203,7 +210,8 @@ def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
 @click.option("--runs", type=click.Path(path_type=Path), help="Folder of the study's runs.  [default: DIR/runs]")
 @click.option(
     "--baseline", shell_complete=ENCODING.shell_complete,
-    help="For single runs: encoding that the others are compared with.  [default: nope, or the first]",
+    help="For single runs: encoding that the others are compared with.  [default: nope if it is among them, else the "
+    "first]",
 )  # fmt: skip
 @own_files("the study or a run", "encoding", "task")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")

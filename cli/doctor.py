@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--warm", is_flag=True, help="Only compile what train, evaluate and reproduce need, and keep it in the cache."
+    "--warm",
+    is_flag=True,
+    help="Only compile the functions that train, evaluate and reproduce need, and store them in the compile cache.",
 )
 @click.option(
     "--accuracy",
     is_flag=True,
-    help="Only compare the arrays of each encoding with exact values, in units in the last place.",
+    help="Only compare the arrays of each encoding with exact values. Errors are in units in the last place.",
 )
 @click.option("--only", multiple=True, metavar="TEXT", help="Run only checks with TEXT in their name; may be repeated.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all checks, not only those that fail.")
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
 def doctor(warm: bool, accuracy: bool, only: tuple[str, ...], verbose: bool, as_json: bool) -> None:
     """Check fastpe on this machine.
 
-    Compares all kernels, encodings and gradients with their references. Reports versions, CPU, compile cache, measured
-    speed and threads, then each failed check with its error and bound, and the number of checks that passed. --only
-    skips the speed measurement. --accuracy instead prints the errors of each encoding's arrays; near zeros of Legendre
-    polynomials and for tiny wavelet entries only the absolute error is bounded (see their pages). The exit status is 1
-    if a check fails.
+    The command compares all kernels, encodings and gradients with their references. It prints versions, CPU, compile
+    cache, measured speed and threads, then each failed check with its error and its bound, and finally the number of
+    checks that passed. With --only, the speed is not measured. The exit status is 1 if a check fails.
+
+    With --accuracy, the command instead prints the errors of each encoding's arrays. Near zeros of Legendre
+    polynomials, and for tiny entries of wavelets, only the absolute error is bounded (see the pages of these
+    encodings).
     """
     import numba
 

@@ -44,24 +44,38 @@ def _words(flag: str, words: Sequence[str], text: str) -> Any:
 
 @click.command()
 @click.argument("name", required=False, type=ENCODING)
-@_words("--slot", list(SLOTS), f"Encodings that provide this slot: {', '.join(SLOTS)}.")
-@_words("--beyond", BEYOND, "What the formula does beyond the training length.")
-@_words("--learned", LEARNED, "Whether the encoding has trained parameters; optional: if an option asks for them.")
-@_words("--reported", (*OUTCOMES, "none"), "Published results on sequences longer than in training.")
-@_words("--use", list(USES), f"Use case: {'; '.join(f'{word}: {title}' for word, title in USES.items())}.")
+@_words("--slot", list(SLOTS), f"List encodings that act through this slot: {', '.join(SLOTS)}.")
+@_words(
+    "--beyond",
+    BEYOND,
+    "What the formula does beyond the training length. clipped: far offsets share one value; resized: learned values "
+    "are resampled.",
+)
+@_words("--learned", LEARNED, "Whether the encoding has trained parameters; optional: only with some options.")
+@_words(
+    "--reported",
+    (*OUTCOMES, "none"),
+    "Published results on sequences longer than in training. tuned: good after interpolation or more training; none: "
+    "no result was found.",
+)
+@_words("--use", list(USES), f"Use case. {'; '.join(f'{word}: {title}' for word, title in USES.items())}.")
 @click.option("--by", type=click.Choice(ORDERS), help="How the list is grouped.  [default: use]")
 @click.option(
-    "--causal", is_flag=True, help="Encodings for causal models of plain sequences: no grid, sphere or graph."
+    "--causal",
+    is_flag=True,
+    help="List encodings for causal models of plain sequences: those that need no grid, sphere or graph.",
 )
-@click.option("--axes", type=Integer(1), metavar="N", help="Encodings whose positions have N coordinates.")
+@click.option("--axes", type=Integer(1), metavar="N", help="List encodings whose positions have N coordinates.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def encodings(name: str | None, by: str | None, as_json: bool, **filters: Any) -> None:
     """List the position encodings, or print the page of one.
 
-    NAME is an encoding or your own file such as ./mine.py.
+    NAME is an encoding, or a file that defines your own, such as ./mine.py.
 
-    The list contains the encodings that match all filters. A filter that is repeated matches any of its words. `--by`
-    groups the list by use case, by year, by where encodings act (place), or by what they need.
+    The filters --slot, --beyond, --learned, --reported, --use, --causal and --axes select encodings. The list contains
+    those that match all filters. If a filter is repeated, any of its values may match. A slot is an array that an
+    encoding fills, and that the model uses at one place. `--by` groups the list by use case, by year, by the place
+    where encodings act, or by what they need.
     """
     from fastpe.encodings import catalogue
     from fastpe.encodings.registry import get, list_encodings, page

@@ -31,20 +31,21 @@ _OPTIONS = {
         option("--length-curve", "curve", is_flag=True, help="Measure the loss by length, and by position in a block."),
         option(
             "--receptive-field", "field", is_flag=True,
-            help="Measure from how far back the gradient of the last loss comes.",
+            help="Measure how much each earlier token contributes to the gradient of the loss of the last token.",
         ),
         option(
             "--lengths", metavar="N,N,...",
-            help="Lengths for --length-curve, or one length for --receptive-field.  "
-            "[default: 1, 2, 4, 8, 16 times the training length; 2 times for --receptive-field]",
+            help="Lengths for --length-curve, or one length for --receptive-field.  [default: 1, 2, 4, 8 and 16 times "
+            "the training length; for --receptive-field 2 times]",
         ),
         option(
-            "--data", type=click.Path(path_type=Path), help="Test on all of another text.  [default: the run's text]"
+            "--data", type=click.Path(path_type=Path),
+            help="Another text to test on, used in full.  [default: the validation part of the run's text]",
         ),
         option(
             "--bands", metavar="SCHEME",
-            help="Read inputs longer than in training by a scheme of fastpe.bands, such as "
-            "self_extend:group=4,window=32.",
+            help="Change the rotary positions by a scheme of fastpe.bands, so that the model can read longer inputs "
+            "than in training. Example: self_extend:group=4,window=32.",
         ),
         option(
             "--out", type=click.Path(path_type=Path), metavar="FILE",
@@ -52,8 +53,8 @@ _OPTIONS = {
         ),
     ],
     "File": [
-        option("--encoding", type=ENCODING, help="The encoding's file, if it is your own, such as ./mine.py."),
-        option("--task", type=TASK, help="The task's file, if it is your own, such as ./mine.py."),
+        option("--encoding", type=ENCODING, help="File of the run's encoding, such as ./mine.py, if it is your own."),
+        option("--task", type=TASK, help="File of the run's task, such as ./mine.py, if it is your own."),
     ],
     "Output": [as_json()],
 }  # fmt: skip
@@ -79,8 +80,9 @@ def evaluate(
 ) -> None:
     """Test a trained model.
 
-    RUN is a run folder or a model file. By default the test repeats the one at the end of the run. --length-curve and
-    --receptive-field accept several runs and compare them. Nothing is written except the figure of --out.
+    RUN is a run folder or a model file. By default, the command repeats the test at the end of training. With
+    --length-curve or --receptive-field, it accepts several runs and compares them. It writes no file except the figure
+    --out.
     """
     if curve and field:
         raise click.UsageError("--length-curve and --receptive-field exclude each other: give one")

@@ -25,7 +25,7 @@ _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
     help="Sampling temperature; 0 always takes the most likely token.",
 )
 @click.option("--top-k", type=INTEGER, help="Sample only from the k most likely tokens.")
-@click.option("--top-p", type=NUMBER, help="Sample only from the fewest tokens whose probabilities add up to p.")
+@click.option("--top-p", type=NUMBER, help="Sample only from the most likely tokens that together have probability p.")
 @click.option("--seed", type=INTEGER, default=0, show_default=True, help="Seed of the sampling.")
 @click.option(
     "--no-cache",
@@ -35,11 +35,11 @@ _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
     default=True,
     help="Do not cache keys and values: process the whole text again for each token.",
 )
-@click.option("--encoding", type=ENCODING, help="The encoding's file, if it is your own, such as ./mine.py.")
+@click.option("--encoding", type=ENCODING, help="File of the run's encoding, such as ./mine.py, if it is your own.")
 @click.option(
     "--threads",
     type=INTEGER,
-    help="Number of threads, used only without cached keys and values.  [default: all cores]",
+    help="Number of threads. It has no effect if keys and values are cached.  [default: all cores]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, at the end.")
 def generate(
@@ -57,8 +57,8 @@ def generate(
 ) -> None:
     """Generate text that continues PROMPT.
 
-    RUN is a run folder whose task is text, or a model file. The prompt and the generated text are printed on standard
-    output, the speed on standard error. To start with a line break, give the prompt $'\\n'.
+    RUN is the folder of a run whose task is text, or a model file. The prompt and the generated text are printed on
+    standard output, the speed on standard error. To start with a line break, give $'\\n' as the prompt.
     """
     use_threads(threads)
     from fastpe.model.generation import Generation, Sampling

@@ -179,7 +179,7 @@ def own_files(what: str, *words: str) -> Callable[[Command], Command]:
         for word in reversed(words):
             command = click.option(
                 f"--{word}", f"_own_{word}s", multiple=True, metavar="FILE", type=types[word], expose_value=False,
-                help=f"Your own {word} file, if {what} contains its key; may be repeated.",
+                help=f"File that defines your own {word}, if {what} uses one; may be repeated.",
             )(command)  # fmt: skip
         return command
 

@@ -42,9 +42,9 @@ def table5(
 
     Trains the paper's four encodings, nope and learned at length 50, bidirectional and causal, and tests them at 50,
     100 and 200. Prints the errors with intervals, the paper's errors, reference points, and a verdict with its reason
-    for each of the paper's claims. The folder --out receives the page report.html, the tables, and a study.toml for
-    `fastpe compare --study`, which can also run it on a cluster. Finished runs are not repeated: to continue an
-    interrupted study, run the same command again.
+    for each of the paper's claims. The command writes these files to the folder --out: the page report.html, the
+    tables, and a study.toml, which `fastpe compare --study` can also run on a cluster. Finished runs are not repeated:
+    to continue an interrupted study, run the same command again.
     """
     from fastpe.experiments import table5 as experiment
     from fastpe.experiments.claims_report import SMALL

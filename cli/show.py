@@ -38,20 +38,22 @@ def _sizes(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @click.argument("name", required=False, type=ENCODING)
-@click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="Show the trained encoding of this run.")
+@click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="Run whose trained encoding is shown.")
 @click.option(
-    "--encoding", type=ENCODING, help="With --run: the encoding's file, if it is your own, such as ./mine.py."
+    "--encoding", type=ENCODING, help="With --run: file of the run's encoding, such as ./mine.py, if it is your own."
 )
 @own_files("the run", "task")
 @click.option(
-    "--layer", type=INTEGER, help="With --run: layer to show, if layers have separate parameters.  [default: 0]"
+    "--layer",
+    type=INTEGER,
+    help="With --run: the layer to show, if each layer has its own parameters.  [default: 0]",
 )
 @click.option(
-    "--theory", is_flag=True, help="Show theoretical properties over position, length or noise (fastpe.theory)."
+    "--theory", is_flag=True, help="Show theoretical properties (fastpe.theory) instead of the encoding itself."
 )
 @click.option(
     "--length", type=INTEGER,
-    help="Number of positions.  [default: 2 times the training length, with --theory 4 times]",
+    help="Number of positions.  [default: 2 times the training length; 4 times with --theory]",
 )  # fmt: skip
 @_sizes
 @click.option(
@@ -62,7 +64,7 @@ def _sizes(command: Callable[..., None]) -> Callable[..., None]:
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Draw a figure: a .png, .svg or .pdf (needs matplotlib).",
+    help="File of a figure to draw: .png, .svg or .pdf (needs matplotlib).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON on standard output.")
 @click.pass_context
@@ -72,15 +74,20 @@ def show(
 ) -> None:  # fmt: skip
     """Show an encoding, or what a run has learned.
 
-    NAME is an encoding; --run shows the trained encoding of a run instead. NAME may be a sum such as wavelet+alibi, or
-    your own file such as ./mine.py. The default sizes are those of fastpe train. A run or a model file determines sizes
-    and options itself. The output depends on the slots of the encoding: tables as maps, with dot products and cosines
-    between positions; rotations with wavelengths and decay; biases and gains over the offset; vectors over offsets. The
-    training length is marked.
+    NAME is an encoding, a sum such as wavelet+alibi, or a file that defines your own, such as ./mine.py. By default,
+    sizes are those of fastpe train. With --run in place of NAME, the trained encoding of a run folder or model file is
+    shown, with the sizes and options of the run.
 
-    --theory shows what can be computed without training. For a table: the distance of rows from the trained rows, the
-    spectrum, the kernel by lag, and the information about the position over noise. For rotations: turns, unseen angles
-    and similarity. For biases: the reach, the effect, and the change by a longer text, over the length.
+    What is shown depends on the kind of encoding. Tables are shown as maps, with dot products and cosines between
+    positions. For rotations, wavelengths and decay are shown. Biases, gains and vectors for offsets are shown as
+    functions of the offset. The training length is marked.
+
+    With --theory, curves of theoretical properties are shown, which need no training. For a table, they are the
+    distance of each row from the nearest trained row, the singular values, the mean dot product of two rows by their
+    lag, and the information about the position by the strength of noise. For rotations, they are the number of turns
+    within the training length, the angles that do not occur in it, and the score of equal query and key by lag. For
+    biases, they are how far back attention reaches, how much the bias changes the attention weights, and how much these
+    weights change in a longer text, by length.
     """
     _check_choice(context, name, run, request)
     for flag, value in (("--layer", layer), ("--encoding", encoding)):

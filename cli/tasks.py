@@ -23,13 +23,13 @@ _SHOWN = 3  # sequences on a page
 @click.argument("name", required=False, type=TASK)
 @click.option("--kind", type=click.Choice(tuple(_KINDS)), help="List only tasks of this kind.")
 @click.option(
-    "--length", type=Integer(1), help="Length of the inputs on a page.  [default: 8, or the shortest length above]"
+    "--length", type=Integer(1), help="Length of the inputs on a page.  [default: 8, or the next length of the task]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool) -> None:
     """List the tasks, or print the page of one.
 
-    NAME is a task or your own file such as ./mine.py; its page contains some sequences.
+    NAME is a task, or a file that defines your own, such as ./mine.py. The page of a task shows some of its sequences.
     """
     from fastpe.tasks.registry import TASKS
 

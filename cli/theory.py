@@ -26,40 +26,43 @@ _OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json
 @click.argument("names", nargs=-1, metavar="[ENCODING]...", type=ENCODING)
 @click.option(
     "--length", type=INTEGER, multiple=True, metavar="N",
-    help="Length in addition to --train-length; may be repeated.  [default: twice and four times --train-length]",
+    help="Further length to compute properties at; may be repeated.  [default: 2 and 4 times --train-length]",
 )  # fmt: skip
 @click.option(
     "--train-length",
     type=INTEGER,
     default=50,
     show_default=True,
-    help="Training length, for which the encoding is built.",
+    help="Training length. The encoding is built for this length.",
 )
 @click.option("--dim", type=INTEGER, default=64, show_default=True, help="Width of the model.")
-@click.option("--heads", type=INTEGER, default=1, show_default=True, help="Attention heads.")
-@click.option("--causal", is_flag=True, help="The model has a causal mask.")
+@click.option("--heads", type=INTEGER, default=1, show_default=True, help="Number of attention heads.")
+@click.option("--causal", is_flag=True, help="Assume a model with a causal mask.")
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of an encoding; may be repeated.")
 @click.option(
     "--run", type=click.Path(path_type=Path), metavar="RUN", help="Use the encoding and the weights of this run."
 )
 @own_files("the run", "task")
-@click.option("--probe", is_flag=True, help="With --run: estimate what its layers know about the position.")
+@click.option("--probe", is_flag=True, help="With --run: estimate the information about the position in each layer.")
 @click.option(
-    "--bins", type=INTEGER, metavar="B", help="With --probe: add the plug-in estimate with this number of bins."
+    "--bins",
+    type=INTEGER,
+    metavar="B",
+    help="With --probe: also estimate this information from a histogram with B bins (plug-in estimate).",
 )
 @click.option(
     "--sequences",
     type=INTEGER,
     default=1200,
     show_default=True,
-    help="With --probe: held-out sequences, to fit, calibrate and test.",
+    help="With --probe: number of new sequences, with which the estimates are fitted, calibrated and tested.",
 )
 @click.option(
     "--claims",
     is_flag=False,
     flag_value=_ALL,
     metavar="[ID]",
-    help="Recompute one claim of Li (2025), C1 to C121, or all of them.",
+    help="Recompute the claim ID of Li (2025), one of C1 to C121, or without ID all claims.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print all quantities, not only those that decide a choice.")
 @click.option("--json", "as_json", is_flag=True, help="Print all quantities as JSON, in full precision.")
@@ -71,12 +74,12 @@ def theory(
 ) -> None:  # fmt: skip
     """Compute theoretical properties of ENCODING, without training it.
 
-    The table lists the quantities that decide a choice of encoding, each with its value, its unit and its meaning. With
-    several encodings, each has a column of values. --all prints every quantity that is computed.
+    The command prints a table of the quantities that decide a choice of encoding, with their values, units and
+    meanings. If you name several encodings, the table has a column of values for each. --all prints all quantities.
 
-    ENCODING may be a sum such as sinusoidal+alibi, or your own file such as ./mine.py. Every number is exact, a
-    certified bound (<= or >=), or an estimate with its 95 % interval (+-). "-" means that the quantity is not defined
-    for the encoding.
+    ENCODING may also be a sum such as sinusoidal+alibi, or a file that defines your own, such as ./mine.py. Every
+    number is exact, a certified bound (<= or >=), or an estimate with its 95 % interval (+-). "-" means that the
+    quantity is not defined for the encoding.
 
     \b
     Examples:

@@ -59,12 +59,12 @@ _OPTIONS = {
         *settings("Encoding"),
         option(
             "--schedule", metavar="NAME[:W]",
-            help=f"Use the layers of a released model in place of --encoding: {', '.join(SCHEDULES)}. W: positions of "
-            "its windows or chunks.",
+            help="In place of --encoding: use the encodings and attention windows of the layers of a released model, "
+            f"one of {', '.join(SCHEDULES)}. W is the number of positions in its windows or chunks.",
         ),
         option(
             "--paper", is_flag=True,
-            help="Use the options that Li (2025) gives for the encoding; for alibi one slope of 0.1/length.",
+            help="Use the options that Li (2025) gives for the encoding. For alibi, this is one slope of 0.1/length.",
         ),
     ],
     "Training": [
@@ -82,8 +82,8 @@ _OPTIONS = {
         ),
         option(
             "--resume", is_flag=True,
-            help="Continue the run in --out with its settings. --epochs N trains a finished run further, unless its "
-            "learning rate decays. --data PATH names the text if it was moved.",
+            help="Continue the run in --out with its settings. --epochs N trains a finished run further, which is not "
+            "possible if its learning rate decays. If the text was moved, --data PATH gives its new place.",
         ),
         threads(),
     ],
@@ -91,7 +91,8 @@ _OPTIONS = {
     "Output": [
         option(
             "--dry-run", is_flag=True,
-            help="Only estimate parameters, memory, FLOPs and time, and create no run folder.",
+            help="Only print the number of parameters and estimates of memory, FLOPs and time. No run folder is "
+            "created.",
         ),
         as_json(),
     ],
@@ -120,14 +121,15 @@ def train(
 ) -> None:
     """Train a small transformer on a task, and test it.
 
-    The trained model is tested at several lengths, by default also longer ones than in training.
+    The trained model is tested at several lengths. By default, some of them are longer than in training.
 
     With --task, the default settings are the recipe of the task (`fastpe tasks NAME` prints it). Without it, they are
-    the protocol of Li (2025), section 7: these are the defaults that the options below name. An encoding has the options
-    that its own authors use; --paper uses those of Li (2025).
+    the protocol of Li (2025), section 7; these are the defaults that are listed below. The default options of an
+    encoding are those of its own authors; --paper uses those of Li (2025).
 
-    To train a model further on longer inputs: fastpe train --from runs/rope-0 --length 400 --encoding rope_yarn
-    --option factor=8. The encoding then still counts from its original training length; a learned table is resized.
+    To train a model further on longer inputs, use for example: fastpe train --from runs/rope-0 --length 400 --encoding
+    rope_yarn --option factor=8. The encoding is still built for the original training length, and its factor is
+    relative to that length. A learned table is resized.
     """
     given = _given(context)
     if resume and out is None:

@@ -21,13 +21,13 @@ class Option:
     Parameters
     ----------
     default : object
-        The default value: the one that the authors use.
+        The default value, which should be that of the authors.
     doc : str
         The meaning of the option, shown in lists of options.
     kind : type
-        bool, int, float, str or tuple (several numbers, all of the type `item`).
+        bool, int, float, str, or tuple for several numbers of the type `item`.
     choices : tuple of str
-        The allowed words of an option of type str.
+        The allowed values of an option of type str.
     minimum, above, maximum : float
         Limits of numbers: at least `minimum`, more than `above`, at most `maximum`. Integers without a maximum are
         limited to 2^27.
@@ -36,7 +36,7 @@ class Option:
     item : type
         Type of the numbers of a tuple: int or float.
     samples : tuple
-        Valid values for tests. Needed if not every value of the type is valid.
+        Valid values, for use in tests. Needed if some values of the type are invalid.
 
     Examples
     --------

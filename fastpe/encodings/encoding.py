@@ -54,16 +54,16 @@ class BeyondTrainingLength(ValueError):
 
 
 class Reported(NamedTuple):
-    """A published result on sequences longer than those of training.
+    """A published result on sequences that are longer than in training.
 
     Parameters
     ----------
     outcome : {"holds", "partly", "fails", "tuned"}
-        "holds": quality holds well past the training length without further training; "partly": it holds up to some
-        length, or in some reports; "fails": it does not hold; "tuned": it holds after interpolation or further
-        training.
+        Whether models with this encoding keep their quality past the training length. "holds": they do, without
+        further training; "partly": they do up to some length, or in some reports; "fails": they do not; "tuned": they
+        do after interpolation or further training.
     evidence : str
-        The result, in a sentence.
+        A sentence that states the result.
     source : str
         The publication.
 
@@ -79,10 +79,10 @@ class Reported(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What an encoding needs that a plain sequence of tokens does not have.
+    """What an encoding needs in addition to a plain sequence of tokens.
 
-    If the settings of a run do not provide what is needed, `fastpe.train` and `fastpe.compare` use the default.
-    Without a default, they refuse the encoding. `fastpe.build` always fills the slots.
+    If the settings of a run do not provide this, `fastpe.train` and `fastpe.compare` use the default. If there is no
+    default, they raise an error. `fastpe.build` does not check what an encoding needs.
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ class Needs(NamedTuple):
         with several coordinates, set by the encoding's option ``grid``. "graph": a graph, set by the encoding's option
         ``edges``.
     default : str
-        What a run uses by default. For "digits", the value of `positions`, such as ``"digits:99"``; otherwise a
-        description of how the encoding treats a plain sequence. "": there is no default, and the run raises an error.
+        What a run uses by default. For "digits", this is the value of `positions`, such as ``"digits:99"``. Otherwise
+        it is a description of how the encoding treats a plain sequence. "" means that there is no default.
 
     Examples
     --------
@@ -158,75 +158,78 @@ class Gate(NamedTuple):
 class Encoding:
     """A position encoding, as defined by its file.
 
-    The file's docstring is the page of the encoding. The callables from `reference` to `resize`, except `column`,
-    default to the functions of the same names in the file, so you need not pass them.
+    The docstring of the file is the page of the encoding. If the file has functions with the names of the callables
+    below, such as `reference` and `fill`, they are used, and you need not pass them. Only `column` must be passed.
 
     Parameters
     ----------
     slots : tuple of str
-        The slots that it may fill.
+        The slots that the encoding may fill.
     summary : str
         A description for lists: at most 50 characters, no full stop.
     options : dict of str to Option
-        Its options, with the authors' defaults.
+        The encoding's options, with the authors' defaults.
     beyond : {"defined", "clipped", "resized", "undefined"}
-        What the formula does past the training length.
+        What the formula does past the training length. "clipped": far offsets share one value; "resized": learned
+        values are resampled.
     direction : {"yes", "no", "causal", "unknown"}
-        Whether the encoding lets a model without a causal mask tell left from right. "no": it treats both sides alike;
-        "causal": it is for causal models only.
+        Whether a model without a causal mask can distinguish left from right with this encoding. "no": it treats both
+        sides alike; "causal": it is for causal models only.
     source : str
-        The publication, with authors and year first, so that `year_of` finds the year.
+        The publication. Authors and year come first, because lists show the first year.
     use : str
-        Its field of use, one of `USES`, or "" for none.
+        The use case of the encoding, one of the keys of `USES`, or "" for none.
     reported : Reported, optional
         Published results on longer sequences; None if none were found.
     needs : Needs, optional
-        What it needs that a plain sequence of tokens does not have: positions of digits, several coordinates, or a
-        graph.
+        What the encoding needs in addition to a plain sequence of tokens: positions of digits, several coordinates, or
+        a graph.
     ulp : float or callable
-        Bound on the error of a float64 fill, in units of `eps * max|slot|`: a number, or a function (spec, **options)
-        that returns a number or an array that broadcasts against the slot. See
+        Bound on the error of the slots in float64, in units of `eps * max|slot|`. It is a number, or a function
+        (spec, **options) whose result is a number or broadcasts against the slot. See
         `fastpe.doctor.allowed_error.fill_bound`.
     per_layer : tuple of str
-        The parameters that each layer has separately.
+        Names of the parameters of which each layer has its own copy.
     paper : dict
-        Options named by Li (2025), used by the preset `TrainConfig.paper`.
+        Values of options in the paper Li (2025). `TrainConfig.paper` uses them.
     tested : dict
-        Defaults of a training run that replace those of `options`. A run also tests sequences longer than in training,
-        for which the usual defaults would raise an error.
+        Values of options that replace the defaults in a training run. They are needed if the defaults raise an error
+        for sequences longer than in training, because a run also tests such sequences.
     gate : Gate, optional
-        What the model's layers compute from their input with the encoding's parameters, instead of a slot.
+        Describes slopes, angles or other values that each layer computes from its input, with the encoding's
+        parameters. These values take the place of a slot.
     reference : callable
-        (spec, params, **options) -> {slot: float64 array}: the printed formula in NumPy.
+        (spec, params, **options) -> {slot: float64 array}. This is the formula of the page in NumPy.
     fill : callable, optional
-        (spec, params, out, **options) writes the slots to the arrays of the dict `out`, which may have any strides,
-        usually with compiled loops. Default: the results of `reference` are copied.
+        (spec, params, out, **options) computes the slots and writes them to the arrays of the dict `out`. These arrays
+        may have any strides. Functions for this are usually compiled loops. By default, the results of `reference` are
+        copied.
     pull : callable, optional
-        (spec, params, dslots, dparams, **options) adds the parameters' gradients to dparams. Required to train
-        parameters.
+        (spec, params, dslots, dparams, **options) computes the gradients of the parameters from the gradients `dslots`
+        of the slots, and adds them to the arrays of the dict `dparams`. Required if parameters are trained.
     init : callable
-        (spec, rng, **options) -> {parameter: float64 array}: the authors' initial values.
+        (spec, rng, **options) -> {parameter: float64 array}. These are the authors' initial values.
     parameters : callable
-        (spec, **options) -> {parameter: shape}; empty if nothing is learned.
+        (spec, **options) -> {parameter: shape}. The dict is empty if nothing is learned.
     shapes : callable
-        (spec, **options) -> {slot: shape}, if the shapes are not the usual ones or depend on the options.
+        (spec, **options) -> {slot: shape}. Needed if shapes are not the usual ones or depend on the options.
     plain : callable
         (spec, **options) -> {slot: value} for the slots that are not arrays: "scale", "pairs", "rectify".
     axes : callable
         (**options) -> the number of coordinates of a position.
     moves : callable
-        (**options) -> whether, past the training length, a longer sequence changes the slots of earlier positions (or
-        of the cells of a grid), so that cached keys become invalid.
+        (**options) -> bool. True means: if a sequence is longer than in training and grows further, the slots of its
+        earlier positions (or of the cells of its grid) change. Cached keys then become invalid.
     column : callable
-        (spec, **options) -> a tuple with one slope for each head, or None. A tuple states that in a causal model the
-        scores of a head grow by the head's slope per position of the key, and depend on positions in no other way. Only
-        an encoding with such a tuple can use positions that depend on the tokens.
+        (spec, **options) -> a tuple with one slope for each head, or None. Return slopes only if a causal model with
+        this encoding depends on positions in a single way: the scores of a head grow by its slope with each position of
+        the key, as for ALiBi. A causal model with such an encoding can have ``positions="segments:SEP"``.
     check : callable
-        (spec, **options) raises an error for an invalid request before any computation.
+        (spec, **options) raises an error if these sizes or options are invalid. It is called before any computation.
     remarks : callable
-        (spec, **options) -> tuple of sentences about this request, which the user is shown.
+        (spec, **options) -> a tuple of sentences about these sizes and options, which are shown to the user.
     resize : callable, optional
-        (params, **sizes) -> {parameter: array}: learned parameters, converted to another length, grid or window.
+        (params, **sizes) -> {parameter: array}. It converts learned parameters to another length, grid or window.
     file : str
         For an encoding of your own, the name of the file that defines it; set by `fastpe.register`.
 

@@ -19,7 +19,7 @@ MAX_POSITION = 2.0**27
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """The sizes an encoding is built for, passed to its functions.
+    """The sizes that an encoding is built for. Most functions of an encoding get them as their first argument.
 
     Parameters
     ----------
@@ -30,10 +30,10 @@ class Spec:
     causal : bool
         Whether the model that uses the encoding is causal.
     positions : array or None
-        None: 0, 1, ..., N-1, or the cells of a grid in raster order. Otherwise float64 of shape (N,) or (B, N), or
-        (N, axes) or (B, N, axes) if a position has several coordinates.
+        None stands for the positions 0, 1, ..., N-1, or for the cells of a grid in raster order. An array is float64,
+        and its shape is (N,) or (B, N). If a position has several coordinates, it is (N, axes) or (B, N, axes).
     start : float
-        Added to every position.
+        This number is added to every position.
     dtype : dtype
         The dtype of the slots: float32 or float64.
     axes : int

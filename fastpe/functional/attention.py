@@ -43,7 +43,7 @@ def attention(
     return_lse: bool = False,
     **slots: Any,
 ) -> Any:
-    """Softmax attention with any combination of slots, computed in tiles: memory is O(N), not O(N^2).
+    """Softmax attention with position terms ("slots"), computed in tiles: memory is O(N), not O(N^2).
 
     Parameters
     ----------
@@ -61,43 +61,44 @@ def attention(
         Keys are visible only where |query position - key position| < window.
     lengths : (B,) int, or a tuple (queries, keys) of two such arrays, optional
         Number of keys, or of queries and keys, that are not padding. Padding keys are hidden, and outputs of padding
-        queries are zeros; nothing is computed for either. Without an axis B, each length is one integer. In a tuple,
-        None means no padding.
+        queries are zeros. Padding takes no time. If q has no axis B, each length is one integer. In a tuple, None means
+        no padding.
     mask : bool or floats that broadcast to (B, H, N, M), optional
         A bool mask is True where a key is visible. A mask of floats is added to the scores last; minus infinity hides a
-        key. Tiles that are hidden completely are skipped. If every query sees one interval of keys, the mask adds no
-        cost.
+        key. Tiles that are hidden completely are skipped. If the keys that each query sees are contiguous, the mask
+        adds no cost.
     spans : (B or 1, N, 2) int, optional
-        For each query, the index of its first visible key and the index after the last one, in any integer dtype.
-        Values are clipped to 0 and M. See `fastpe.spans`.
+        The range of visible keys for each query: the index of the first one, and the index after the last one. Any
+        integer dtype is accepted. Indices are clipped to the range from 0 to M. See `fastpe.spans`.
     query_start : int or (B,) int, optional
-        The position of the first query, from 0 to 2**40; key j is at position j. By default M - N. If it is given,
-        arrays over positions have one row per position from 0 on, at least max(M, N + query_start) rows.
+        The position of the first query, from 0 to 2**40; by default M - N. Key j is at position j. With `query_start`,
+        slots with an axis max(N, M) have one row for each position from 0 on, at least max(M, N + query_start) rows.
     softcap : float, optional
         Each score S is replaced by softcap tanh(S / softcap), before the mask.
     sinks : (H,) floats, optional
         Score of one extra key per head; this key has no value (as in gpt-oss).
     dropout : float
-        Probability that a weight is dropped; the other weights are divided by 1 - dropout.
+        Probability that an attention weight is dropped; the other weights are divided by 1 - dropout.
     dropout_seed : int, optional
-        Selects the weights that are dropped, from 0 to 2**64 - 1. The selection depends only on this seed, the sample,
-        the head, the query and the key.
+        Seed from 0 to 2**64 - 1. Whether a weight is dropped depends only on this seed and on the sample, head, query
+        and key of the weight.
     bands : tuple of fastpe.bands.Band, optional
-        Sets of rotary positions of queries and keys. Each band applies to a range of keys of each query; keys in no
-        band are hidden. Bands need the slot ``theta``, and cannot be combined with ``rotors``, ``polar``, ``angles``,
-        ``growth``, ``counts`` and ``rel_gain``. See `fastpe.bands`.
+        Sets of rotary positions of queries and keys. Each band applies to a range of keys for each query. Keys in no
+        band are hidden. Bands need the slot ``theta``. They cannot be combined with ``rotors``, ``polar``, ``angles``,
+        ``growth``, ``counts``, ``rel_gain`` or ``reflectors``. See `fastpe.bands`.
     tolerance : float, optional
-        Tiles of keys are skipped if the skipped softmax weights of a row provably sum to at most this value. The
-        default is a quarter of the dtype's precision; 0 skips nothing. See `kernels.attention`.
+        Tiles of keys are skipped if, for each query, the skipped softmax weights provably sum to at most this value.
+        The default is a quarter of the dtype's precision; 0 skips nothing. See `kernels.attention`.
     return_lse : bool
         Whether to also return the logarithm of the softmax denominator.
     **slots
-        Arrays of the score, by name: see the table below. None is the same as not given. Three options are passed the
+        Position terms by name: see the table below. A slot that is None is not used. Three options are passed in the
         same way:
 
-        - ``scale``, a float or (H,) floats, by default 1/sqrt(D): the factor on products; it has a gradient;
-        - ``rectify``, a bool: whether negative products become 0;
-        - ``pairs``, "interleaved" or "half": which channels form a pair, as for `fastpe.rotate`.
+        - ``scale``: a float or (H,) floats, by default 1/sqrt(D). Products of queries and keys are multiplied by it. It
+          has a gradient.
+        - ``rectify``: a bool. Whether negative products become 0.
+        - ``pairs``: "interleaved" or "half". Which channels form a pair, as for `fastpe.rotate`.
 
     Returns
     -------
@@ -114,40 +115,40 @@ def attention(
 
     Notes
     -----
-    **Slots.** Every array may have a leading axis B or 1, unless the table says "no axis B". Arrays have q's dtype,
-    except those read in float64, which may have any float dtype. An array with 2K+1 rows is indexed by the offset (key
-    position - query position), from -K to K for any K; larger offsets use the first or last row. R (even) is the number
-    of rotated channels, at most D; b divides D; V, P and W are any sizes. "Gradient" says whether `attention_vjp` can
-    differentiate with respect to the slot. "Reference only" marks combinations that have no kernel: use
-    `fastpe.reference.attention` for them. All other combinations are supported.
+    **Slots.** Every array may have a leading axis B or 1, unless the table says "no axis B". Arrays have q's dtype.
+    Arrays that are "read in float64" may have any float dtype. In an axis of size 2K+1, the entries are for the offsets
+    (key position - query position) from -K to K, for any K; larger offsets use the first or the last entry. R is the
+    number of rotated channels; it is even and at most D. b divides D. V, P and W may have any size. "Gradient" says
+    whether `attention_vjp` can differentiate with respect to the slot. "Not with" lists what cannot be combined with
+    the slot. "Reference only with" lists what only `fastpe.reference.attention` can combine with it. All other
+    combinations are supported.
 
     {slots}
 
-    **Decoding.** Calls with at most 4 queries, as in text generation, take a faster path if q, k and v have the axes
-    (B, H, N, D) and no other arguments are given than causal, window, return_lse, bias, key_offset, lengths, mask,
-    query_start, scale, sinks, softcap and spans. Results of the two paths differ by rounding errors. With rotary
-    encodings, keep rotated keys in the cache: rotate each new key once, and each query when it is used, with
-    `fastpe.rotate`, and do not pass `angles`.
+    **Decoding.** A faster path is used for calls with at most 4 queries, as in text generation. It needs q, k and v
+    with all four axes, and supports only these arguments: causal, window, return_lse, bias, key_offset, lengths, mask,
+    query_start, scale, sinks, softcap and spans. Results of the two paths differ only by rounding errors. With rotary
+    encodings, store rotated keys in the cache: rotate each new key once with `fastpe.rotate`. Rotate each query in the
+    same way when it is used, and do not pass `angles`.
 
-    **DAPE and PaTH.** With ``mlp_in`` (DAPE, `fastpe.reference.dape`) or ``reflectors`` (PaTH, `fastpe.reference.path`)
-    inputs of half precision are computed in float32, and only the output is rounded. ``mlp_in`` has at most 63 taps.
-    Queries and keys are mapped, rotated and scaled before they are reflected. Hidden keys still reflect; padding keys
-    do not.
+    **DAPE and PaTH.** With ``mlp_in`` (DAPE, `fastpe.reference.dape`) or ``reflectors`` (PaTH,
+    `fastpe.reference.path`), half-precision inputs are computed in float32, and only the output is rounded. ``mlp_in``
+    has at most 63 taps. Reflections act on queries and keys after ``rotors``, ``angles`` and ``row_scale``. Tokens
+    whose keys are hidden still reflect; padding tokens do not.
 
-    **Precision.** ``key_offset`` may hold sums over a long sequence (`fastpe.columns`). Digits are lost only if a mask
-    hides keys whose offsets are far larger than those of visible keys.
+    **Precision.** ``key_offset`` may contain sums over a long sequence (`fastpe.columns`). Precision is lost only if a
+    mask hides keys whose offsets are far larger than the offsets of visible keys.
 
-    **NaN and infinity** in q, k and v raise no error. They affect only the outputs of queries that see the affected
-    key. It does not matter which of `causal`, `window`, `lengths`, `mask` and `spans` hides the key from the others.
-    The same holds for gradients: the gradient of a query that sees no affected key is correct, and so is the gradient
-    of a key that no affected query sees. There are three exceptions:
+    **NaN and infinity** in q, k and v raise no error. In a key or its value, they affect only the outputs of queries
+    that see the key, no matter which of `causal`, `window`, `lengths`, `mask` and `spans` hides it from the other
+    queries. The same holds for gradients: the gradient of a query that sees no affected key is correct, and so is the
+    gradient of a key that no affected query sees. There are three exceptions:
 
-    - Gradients of slots that rotate or scale single rows (``angles``, ``growth``, ``rotors``) hold NaN for the affected
-      row itself.
-    - The output of a query that sees an affected key may be finite, if the weight of the key underflows to 0 or its
-      tile is skipped. So `tolerance` = 0 can give NaN where the default does not.
-    - With ``reflectors`` or ``mlp_in``, several queries are computed together, and NaN may reach queries that do not
-      see the affected key.
+    - Gradients of the slots ``angles``, ``growth`` and ``rotors`` contain NaN in the row of an affected query or key.
+    - The output of a query that sees an affected key may be finite, because the weight of the key underflows to 0 or
+      its tile is skipped. So `tolerance` = 0 can give NaN where the default does not.
+    - With ``reflectors`` or ``mlp_in``, several queries are computed together. Therefore NaN may reach queries that do
+      not see the affected key.
 
     References
     ----------

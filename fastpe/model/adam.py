@@ -54,9 +54,9 @@ class _Number:
 
 @validation.named_arguments
 class Adam:
-    """Adam (Kingma and Ba 2015), bias-corrected, on all parameters of a model; with weight decay, AdamW.
+    """Adam (Kingma and Ba 2015) with bias correction, for all parameters of a model; with weight decay, AdamW.
 
-    All settings may be changed between steps; a learning-rate schedule sets `lr`.
+    The settings are also attributes. You can change them between steps, for example `lr` for a learning-rate schedule.
 
     Parameters
     ----------
@@ -65,23 +65,24 @@ class Adam:
         Learning rate (above 0), decay rates of the two moments (in [0, 1)), and the constant in the denominator
         (above 0).
     weight_decay : float
-        Before its update, a parameter with at least two axes (a matrix or a table, not a bias or norm) is multiplied by
-        1 - lr * weight_decay, independently of its gradient (Loshchilov and Hutter 2019, arXiv:1711.05101). At least 0.
+        Decoupled weight decay, at least 0 (Loshchilov and Hutter 2019, arXiv:1711.05101). Before each update, matrices
+        and tables are multiplied by 1 - lr * weight_decay. Biases and norms do not decay.
     clip : float
-        Largest norm of all gradients together. If the norm is larger, gradients are first multiplied by
-        clip / (norm + 1e-6) (Pascanu et al. 2013). Above 0; infinite by default, which disables clipping.
+        Largest norm of all gradients together, above 0. If the norm is larger, all gradients are multiplied by
+        clip / (norm + 1e-6) before the update (Pascanu et al. 2013). By default infinite, so gradients are not clipped.
 
     Attributes
     ----------
     steps : int
         Number of updates so far.
     first, second : dict of str to array
-        The moments by parameter name. They are views, and can be assigned to, like the model's parameters.
+        The first and second moments of each parameter, by its name. As with the model's parameters, you can write into
+        these arrays or assign new values to them.
 
     Raises
     ------
     TypeError, ValueError
-        If `model` is not a `Transformer`, or a number has the wrong type or is out of range; the message names it.
+        If `model` is not a `Transformer`, or if a number has the wrong type or is out of range.
 
     Examples
     --------

@@ -28,24 +28,26 @@ _MOST = 2**24  # largest number of activations of a layer that are held at a tim
 
 
 class Banded(Transformer):
-    """A copy of a trained model that reads longer inputs, with bands in every layer that rotates queries and keys.
+    """A copy of a trained rotary model that reads longer inputs, because a scheme changes its rotary positions.
 
-    It cannot be trained, saved or used to generate text. Its layers run one after the other, in NumPy except for
-    attention, so for short inputs it is slower than the model itself.
+    All layers with rotary encodings use the rotary positions of the scheme; see `fastpe.bands`. The copy cannot be
+    trained, saved or used to generate text. Except for attention, its layers are computed in NumPy, so for short inputs
+    it is slower than the model itself.
 
     Parameters
     ----------
     model : Transformer
-        A model with rotary encodings, in some layers or all, whose angles are positions times frequencies.
-        `fastpe.attention` must accept the model's other encodings together with bands.
+        A model in which some or all layers have a rotary encoding. The angles must be products of positions and
+        frequencies. `fastpe.attention` must accept the slots of the model's other encodings together with `bands`.
     scheme : str
         The name of a function of `fastpe.bands`, with its options, such as ``"self_extend:group=4,window=32"``. The
-        default options are for models trained at thousands of positions: choose a window below the training length.
+        default options are for models that were trained on thousands of positions. For other models, choose a window
+        below the training length.
 
     Raises
     ------
     TypeError, ValueError
-        If the scheme does not exist, or the model does not rotate queries and keys.
+        If the scheme does not exist, or if no layer of the model rotates queries and keys.
 
     Examples
     --------

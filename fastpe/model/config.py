@@ -56,24 +56,26 @@ class ModelConfig:
     Parameters
     ----------
     encoding : str
-        Key of a position encoding, a sum of keys such as ``"wavelet+alibi"``, or a pattern over layers such as
-        ``"rope*3,nope"``, which is repeated: rope in three layers, none in the fourth. Encodings that act at the input
-        must be in all layers of a pattern. If an encoding occurs several times with different options or parameters,
-        labels distinguish them: ``"rope@near*5,rope@far"``.
+        Name of a position encoding, a sum of names such as ``"wavelet+alibi"``, or a pattern over layers. For example,
+        the pattern ``"rope*3,nope"`` stands for three layers with rope and one with nope, and is repeated over all
+        layers. Encodings that act at the input must be in all layers of a pattern. If an encoding occurs several times
+        with different options or parameters, labels distinguish them, as in ``"rope@near*5,rope@far"``.
     options : dict
-        The encoding's options by name; in a sum or pattern by ``"encoding.option"``, such as ``"rope@far.base"``.
+        The encoding's options by name. In a sum or pattern, a name has the form ``"encoding.option"``, such as
+        ``"rope@far.base"``.
     width, heads, layers, hidden : int
         Model width C, number of attention heads H (a divisor of C), number of layers (at most 10,000), and hidden width
         of the feed-forward map.
     causal : bool
         Whether a position attends only to itself and to earlier positions.
     sight : str
-        Which keys the queries of each layer see: ``"all"``; ``"window:W"``, keys at a distance below W; ``"chunks:C"``,
-        keys in the query's chunk of C positions; or a pattern over layers such as ``"window:512*5,all"`` (see
-        `fastpe.model.sight`). In a causal model, a query never sees later keys.
+        Which keys a query attends to. ``"all"``; ``"window:W"``: keys at a distance below W; ``"chunks:C"``: keys in
+        the query's chunk of C positions; or a pattern over layers, such as ``"window:512*5,all"`` (see
+        `fastpe.model.sight`). In a causal model, a query never attends to later keys.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu"}
         Activation of the feed-forward map. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation.
-        `swiglu` (Shazeer 2020, arXiv:2002.05202) needs a third matrix: the hidden row is ``silu(z gate) * (z in)``.
+        `swiglu` (Shazeer 2020, arXiv:2002.05202) has two input matrices W and V in place of one: the hidden activations
+        are ``silu(z @ W) * (z @ V)``.
     norm : {"none", "layernorm", "rmsnorm"}
         Normalisation before attention and feed-forward (rmsnorm: Zhang and Sennrich 2019, arXiv:1910.07467). The
         constant under the root is 1e-5.
@@ -84,71 +86,75 @@ class ModelConfig:
     tied : bool
         Whether the head is the transposed token embedding; needs a vocabulary.
     dropout : float
-        Probability, in [0, 1), with which `Adam.step` and `Transformer.loss_and_grads` drop an element of the input
-        (after the table is added), of the outputs of attention and feed-forward, or of the attention weights. The
-        dropped elements depend on the seed and the step.
+        Dropout probability, in [0, 1), in `Adam.step` and `Transformer.loss_and_grads`. Dropout applies to the input
+        (after the table is added), to the outputs of attention and feed-forward, and to the attention weights. Which
+        elements are dropped depends on the seed and the step.
     residual : bool
         Whether attention and feed-forward are added to their input.
     vocabulary : int or None
-        Number V of tokens, in [2, 2**24]: the model takes tokens 0 .. V - 1 and returns V logits for each. None: the
-        model takes and returns real numbers.
+        Number V of different tokens, in [2, 2**24]. The model takes tokens from 0 to V - 1 and returns V logits for
+        each. None: the model takes and returns real numbers.
     train_length : int
-        Length in positions that the encoding is built for.
+        Number of positions that the encoding is built for.
     dtype : {"float32", "float64"}
         Dtype of parameters, activations and gradients.
     precision : {"float32", "bfloat16"}
         ``"bfloat16"``: the operands of all matrix products, forward and backward, are rounded to bfloat16 (to nearest,
-        ties to even), except in attention with reflections or with a network over scores. Sums, the residual stream,
-        norms, softmax, losses, gradients of parameters, Adam's moments and the parameters stay float32, so dtype must
-        be float32. ``"float32"``: the operands are not rounded.
+        ties to even). Attention with reflections or with a network over scores is an exception. All other values stay
+        float32: sums, the residual stream, norms, softmax, losses, parameters, their gradients, and Adam's moments. So
+        dtype must be float32. ``"float32"``: the operands are not rounded.
     seed : int
         Seed of all random streams, in [0, 2**64).
     init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}
-        Distribution of the initial weights, see `fastpe.base.initial_values`.
+        Distribution of the initial weights; see `fastpe.base.initial_values`.
     init_by_depth : bool
-        Whether initial weights of the maps that write to the residual stream are divided by sqrt(2 layers), as GPT-2's.
+        Whether the initial weights of maps that write to the residual stream are divided by sqrt(2 layers), as in
+        GPT-2.
     table_scale : {"defined", "rms", "unit"}
-        Scale of a table. ``"defined"``: the table is used as its encoding defines it. ``"rms"`` and ``"unit"``: it is
-        multiplied by a constant, so that the root mean square of the norms of its rows over the training positions is
-        sqrt(width / 2), as for the sinusoidal table (``"rms"``), or 1 (``"unit"``).
+        Scale of the position table. ``"defined"``: the table is used as its encoding defines it. In the other cases, it
+        is multiplied by a constant, which sets the root mean square norm of its rows at the training positions.
+        ``"rms"`` sets it to sqrt(width / 2), the value of the sinusoidal table; ``"unit"`` sets it to 1.
     start : float
         Position of the first element of a sequence.
     positions : str
-        The positions of a sequence of N elements. They may be fixed or random; L is at least `train_length`:
+        The positions of a sequence of N elements. They may be fixed or random:
 
         - ``"usual"``: 0, 1, 2, ...
-        - ``"random:L"`` (randomised positions, Ruoss et al. 2023, arXiv:2305.16843): N different integers of
-          0 .. L - 1, ascending. All sequences of a call share these positions. Training steps and calls in testing draw
-          them from the stream ``positions`` of the seed.
-        - ``"float:L"``: like ``"random:L"``, but N real numbers of [0, L - 1).
-        - ``"pose:L"`` (PoSE, Zhu et al. 2023, arXiv:2309.10400): in training, 0, 1, 2, ... with one gap and a last
-          position of at most L - 1. All sequences of a step share the gap. In testing, positions are the usual ones.
+        - ``"random:L"`` (randomised positions, Ruoss et al. 2023, arXiv:2305.16843): N different integers from 0 to
+          L - 1, in ascending order. All sequences of a call have the same positions. They are drawn in training and in
+          testing, from the random stream ``positions`` of the seed.
+        - ``"float:L"``: the same as ``"random:L"``, but with real numbers in [0, L - 1).
+        - ``"pose:L"`` (PoSE, Zhu et al. 2023, arXiv:2309.10400): in training, 0, 1, 2, ... with one gap, where the last
+          position is at most L - 1. All sequences of a step have the same gap. In testing, positions are 0, 1, 2, ...
         - ``"offset:L"``: a table of L rows, for encodings that fill only ``table``. In training, a sequence uses N
-          consecutive rows, and the first one is drawn from 0 .. L - N (stream ``offsets``). In testing, it uses the
-          first N rows.
+          consecutive rows, and the first one is drawn from 0 .. L - N (random stream ``offsets``). In testing, it uses
+          the first N rows.
 
-        With these random positions, the encoding is built for L positions in place of `train_length`.
+        L is at least `train_length`. If positions are random, the encoding is built for L positions in place of
+        `train_length`.
 
-        Positions may also follow from the tokens by a rule. A rule chooses rows of ``table``. Other slots have the
-        usual positions, so that ``"abacus+rope"`` has both.
+        Positions may also follow from the tokens, by one of these rules:
 
         - ``"digits:K"`` (Abacus): the position of a digit within its number, and 0 for all other tokens. A training
-          step adds one random number of 0 .. K to the positions of all digits.
-        - ``"coupled:L"`` (position coupling): a start plus the significance of a digit. The start is drawn for every
+          step adds one random number from 0 to K to the positions of all digits.
+        - ``"coupled:L"`` (position coupling): the significance of a digit plus a start. The start is drawn for every
           training sequence, such that no position exceeds L.
-        - ``"documents:SEP"``: the position within the document, for table and rotations. Attention stays within a
-          document. Tokens SEP, such as ``10`` or ``3,5-7``, end a document; with ``"documents:SEP:first"`` they begin
-          one.
-        - ``"segments:SEP"`` (BiPE): for the table, the position within the segment; for rotations and, in a causal
-          model, for ALiBi, the number of earlier segments.
+        - ``"documents:SEP"``: the position within the document. Attention stays within a document. The tokens SEP, such
+          as ``10`` or ``3,5-7``, end a document; with ``"documents:SEP:first"`` they begin one.
+        - ``"segments:SEP"`` (BiPE): for the table, the position within the segment. For rotations, and for ALiBi in a
+          causal model, the number of earlier segments.
 
-        ``"digits:K"`` and ``"coupled:L"`` are for numbers that begin with their least significant digit, unless a task
-        says otherwise. They need the tokens that are digits, as in ``"digits:20:0-9"``; a task or text completes
-        ``"digits:20"``. See `fastpe.model.positions`.
+        The rules ``digits`` and ``coupled`` select rows of the slot ``table`` only. Other slots keep the usual
+        positions: in ``"abacus+rope"``, abacus follows the rule and rope does not. ``documents`` applies to ``table``
+        and to rotations.
+
+        By default, ``"digits:K"`` and ``"coupled:L"`` assume that numbers begin with their least significant digit; a
+        task can state another order. Both need to know which tokens are digits, as in ``"digits:20:0-9"``. For a task
+        or a text, ``"digits:20"`` is enough, because they state their digits. See `fastpe.model.positions`.
     encoding_length : int, optional
-        Length in positions that the encoding is built for, if it is not `train_length`; it determines the constants of
-        the encoding and the number of rows of its tables. A model that is trained further at another length keeps its
-        encoding this way (see `TrainConfig.starting_from`).
+        Number of positions that the encoding is built for, if it is not `train_length`. It determines the constants of
+        the encoding and the number of rows of its tables. If a model is trained further at another length, this setting
+        keeps its encoding unchanged (see `TrainConfig.starting_from`).
 
     Raises
     ------

@@ -29,10 +29,10 @@ class Transformer(Writing):
     It maps real numbers to real numbers or, with a vocabulary of V tokens, each token to V logits. The loss is the mean
     squared error or, with a vocabulary, the cross entropy.
 
-    A layer computes ``z = z + Attention(z)`` and then ``z = z + FeedForward(z)``, with norms before both if configured;
-    see `ModelConfig`. By default, initial weights and biases are uniform in ±1/sqrt(fan in of the matrix). They depend
-    only on the seed and the name of the parameter, so models with different encodings start with equal weights. The
-    token embedding starts as N(0, 0.02^2).
+    A layer computes ``z = z + Attention(z)`` and then ``z = z + FeedForward(z)``. `ModelConfig` can add a norm before
+    both. By default, initial weights and biases are uniform in ±1/sqrt(fan in of the matrix). They depend only on the
+    seed and the name of the parameter, so models with different encodings start with equal weights. The initial token
+    embedding is drawn from N(0, 0.02^2).
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ class Transformer(Writing):
     config : ModelConfig
     dtype : dtype
     parameters : dict of str to array
-        Views into one flat array. Writing into them changes the model. Assigned arrays are copied; an unknown name or
-        another shape raises an error. Every matrix is (in, out): ``y = x @ weight + bias``. A ``torch.nn.Linear``
-        stores (out, in), and takes ``torch.from_numpy(weight.T)``.
+        The parameters by name, as views into one flat array. Writing into them changes the model. If you assign an
+        array, it is copied; an unknown name or another shape raises an error. Every matrix has the shape (in, out), as
+        in ``y = x @ weight + bias``. ``torch.nn.Linear`` stores (out, in), so it needs ``torch.from_numpy(weight.T)``.
 
     Raises
     ------

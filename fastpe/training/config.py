@@ -29,19 +29,19 @@ KEEPS = ("last", "best")
 @named_arguments
 @dataclass(frozen=True)
 class TrainConfig(ModelConfig):
-    """Settings of a model, its training and its tests; the defaults are the protocol of the source paper.
+    """Settings of a model, its training and its tests; the defaults are the protocol of Li (2025), the source paper.
 
-    An encoding has the default options of its own authors; `TrainConfig.paper` uses those that the source paper names.
+    The default options of an encoding are those of its own authors. `TrainConfig.paper` uses those of the source paper.
 
     Parameters
     ----------
     task : str
-        Key of the task (see `fastpe.tasks.list_tasks`). ``"running_sum"`` is regression on the partial sums of a
+        Name of the task (see `fastpe.tasks.list_tasks`). ``"running_sum"`` is regression on the partial sums of a
         random sequence.
     task_options : dict
         Options of the task. Options that are not given have their defaults.
     samples : int
-        Number of training sequences, each of `train_length` positions.
+        Number of training sequences.
     epochs : int
         Number of passes over the training sequences.
     batch : int
@@ -55,54 +55,56 @@ class TrainConfig(ModelConfig):
     warmup : int
         Number of updates over which the learning rate rises (see `fastpe.training.schedule.rate`).
     decay : {"constant", "linear", "cosine"}
-        Learning rate after the warm-up: constant, or falling to `min_lr`.
+        Learning rate after the warm-up: constant, or falling to `min_lr`, linearly or as a cosine.
     min_lr : float
         Learning rate at the end of the decay, at most `lr`.
     validation : int
         Number of validation sequences, used after every epoch; 0: no validation.
     patience : int
-        Number of successive epochs without a lower validation loss after which training ends; 0: it never ends early.
+        Training ends after this number of successive epochs without a lower validation loss; 0: it never ends early.
     stop_solved : bool
         Whether training ends once all validation answers are right.
     keep : {"last", "best"}
         Which model is saved and tested: that of the last epoch, or that with the lowest validation loss.
     test_lengths : tuple of int or str, optional
-        Lengths at which the trained model is tested. For tokens, they may also be ranges: "51-100" stands for uniformly
-        drawn lengths from 51 to 100. The default for numbers is 50, 100, 200. The default for tokens is the range of
-        training lengths and the next two ranges of the same size, such as "1-50", "51-100", "101-150"; ranges in which
-        the task has no lengths are left out. The default for a text is one, two and four times `train_length`.
+        Lengths at which the trained model is tested. For tasks of tokens, they may also be ranges: "51-100" stands for
+        lengths that are drawn uniformly from 51 to 100. The default for tasks of numbers is 50, 100, 200. The default
+        for a text is one, two and four times `train_length`. The default for other tasks is the range of training
+        lengths and the next two ranges of the same size, such as "1-50", "51-100", "101-150". A range is left out if
+        the task has no inputs of these lengths.
     test_sequences : int
         Number of test sequences for each test length.
     data : {"fixed", "fresh"} or str, optional
-        ``"fixed"``: one training set for all epochs (the default for numbers). ``"fresh"``: a new training set in each
-        epoch (the default for tokens). For a text: the file or the folder of files, which is read when the settings are
-        made.
+        ``"fixed"``: one training set for all epochs (the default for tasks of numbers). ``"fresh"``: a new training set
+        in each epoch (the default for tasks of tokens). For the task ``"text"``: the path of a file, or of a folder of
+        files. The text is read when this object is made.
     lengths : {"fixed", "uniform"}, optional
-        Lengths of the training inputs. ``"fixed"``: all have `train_length` (the default for numbers and text).
-        ``"uniform"``: uniform over the lengths from 1 to `train_length` that the task can have (the default for other
-        tokens).
+        Lengths of the training inputs. ``"fixed"``: all have the length `train_length` (the default for tasks of
+        numbers and for text). ``"uniform"``: lengths are drawn uniformly from 1 to `train_length`, without lengths that
+        the task cannot have (the default for other tasks).
     target_scale : {"one", "train", "root_train", "position", "length"}
-        Factor of the targets (see `fastpe.tasks.targets.factors`). Errors are those of the scaled targets.
+        Which factor the targets are multiplied by (see `fastpe.tasks.targets.factors`). Errors are those of the
+        multiplied targets.
     digest, alphabet : str, optional
-        SHA-256 and characters of a text; by default those of the text that `data` names. If only `alphabet` is given,
-        the text must not contain other characters.
+        The SHA-256 of a text, and its characters. By default, both are taken from the text at `data`. If only
+        `alphabet` is given, the text must not contain other characters.
     text_places : tuple of str, optional
-        Paths at which the text with this `digest` is searched, in this order; by default only `data`. They are neither
-        stored nor compared, because they do not change the results of a run.
+        Paths at which the text is searched for, in this order; by default only `data`. The text must have the SHA-256
+        `digest`. The paths are neither stored nor compared, because they do not change the results of a run.
     start_from, start_digest : str, optional
-        The training starts with the weights of a run folder or model file: its path as it was given, and the SHA-256 of
-        the weights. `TrainConfig.starting_from` sets both.
+        For training that starts with the weights of another run: the path of its run folder or model file, and the
+        SHA-256 of the weights. `TrainConfig.starting_from` sets both.
 
     positions : str, optional
-        As in `ModelConfig`. By default what the encoding needs (see `fastpe.Needs`; for ``"abacus"`` that is
-        ``"digits:99"``), or ``"usual"``.
+        As in `ModelConfig`. The default is what the encoding needs, for example ``"digits:99"`` for ``"abacus"`` (see
+        `fastpe.Needs`). If the encoding has no such needs, it is ``"usual"``.
 
-    All other parameters are those of `ModelConfig`, with two differences: `train_length` is the length of the longest
-    training input, which determines the model's number of positions; `vocabulary` must be None, because the task
+    All other parameters are those of `ModelConfig`, with two differences. `train_length` is the length of the longest
+    training input; the number of positions of the model follows from it. `vocabulary` must be None, because the task
     determines it.
 
-    An encoding that needs several coordinates or a graph is refused, unless its options or its file provide them for
-    sequences.
+    An encoding that needs several coordinates or a graph raises an error, unless its options provide them or its file
+    states a default for sequences.
 
     Examples
     --------

@@ -21,25 +21,27 @@ class Setting(NamedTuple):
 SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     "Common": {
         "encoding": Setting(
-            "Position encoding: a key (`fastpe encodings` lists them), a sum such as wavelet+alibi, a pattern over "
-            "layers such as rope*3,nope, or your own file such as ./mine.py."
+            "Position encoding: a name (`fastpe encodings` lists them), a sum such as wavelet+alibi, a pattern over "
+            "layers such as rope*3,nope, or a file that defines your own, such as ./mine.py."
         ),
-        "task": Setting("Task to train on: a key (`fastpe tasks` lists them), or your own file such as ./mine.py."),
+        "task": Setting(
+            "Task to train on: a name (`fastpe tasks` lists them), or a file that defines your own, such as ./mine.py."
+        ),
         "data": Setting(
-            "fixed: one training set for all epochs; fresh: a new one in every epoch; PATH: for --task text, a file "
-            "or a folder of files.  [default: fixed for numbers, fresh for tokens]",
+            "Training data. fixed: one training set for all epochs; fresh: a new one in every epoch; PATH: for --task "
+            "text, a file or a folder of files.  [default: fixed for tasks of numbers, fresh for tasks of tokens]",
             "fixed|fresh|PATH",
         ),
         "train_length": Setting("Length of the longest training input."),
         "samples": Setting("Number of training sequences."),
         "epochs": Setting("Number of passes over the training sequences."),
         "lr": Setting("Learning rate of Adam."),
-        "seed": Setting("Seed of the initial weights, the data and their order."),
+        "seed": Setting("Seed of the initial weights, of the data, and of the order of the data."),
     },
     "Data": {
         "lengths": Setting(
-            "Lengths of the training inputs: all --length, or uniform from 1 to --length.  [default: fixed for "
-            "numbers and text, uniform for other tasks]",
+            "Lengths of the training inputs. fixed: all have the length --length; uniform: lengths are drawn uniformly "
+            "from 1 to --length.  [default: fixed for tasks of numbers and for text, uniform for other tasks]",
             LENGTHS,
         ),
     },
@@ -47,11 +49,11 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "layers": Setting("Number of layers."),
         "heads": Setting("Number of attention heads."),
         "width": Setting("Width of the model."),
-        "hidden": Setting("Width inside the feed-forward map."),
+        "hidden": Setting("Hidden width of the feed-forward map."),
         "causal": Setting("Attention mask.  [default: causal for tasks of tokens, and where the encoding needs it]"),
         "sight": Setting(
-            "Which keys the queries of each layer attend to: all, window:W, chunks:C, or a pattern over layers such "
-            "as window:512*5,all.",
+            "Which keys a query attends to. all; window:W: keys at a distance below W; chunks:C: keys in the query's "
+            "chunk of C positions; or a pattern over layers, such as window:512*5,all.",
             "PATTERN",
         ),
         "activation": Setting("Activation of the feed-forward map.", ACTIVATIONS),
@@ -61,7 +63,10 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "residual": Setting("Use no residual connections."),
         "tied": Setting("Tie the head to the token embeddings."),
         "init": Setting("Rule for the initial weights.", INITS),
-        "init_by_depth": Setting("Divide the initial residual output projections by sqrt(2 x layers), as GPT-2 does."),
+        "init_by_depth": Setting(
+            "Divide the initial weights of projections that write to the residual stream by sqrt(2 x layers), as GPT-2 "
+            "does."
+        ),
         "dtype": Setting("Data type of parameters, activations and gradients.", DTYPES),
         "precision": Setting(
             "Precision of the operands of matrix products: bfloat16 rounds them, float32 leaves them as they are.",
@@ -70,19 +75,22 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "Encoding": {
         "positions": Setting(
-            "Positions of the tokens. usual: 0, 1, 2, ... Drawn in every training step: random:L (distinct integers "
-            "below L), float:L (real numbers), pose:L (with one gap), offset:L (a table of L rows, in which training "
-            "sequences start at any row). Computed from the tokens: digits:K (place within a number, plus 0 .. K in "
-            "training; Abacus), coupled:L (significance of a digit, up to L), documents:SEP (positions restart after "
-            "the separator tokens SEP, such as 10 or 3,5-7, and attention stays within a document), "
-            "documents:SEP:first (the separator starts the document), segments:SEP (position in the segment, and "
-            "number of segments; BiPE).  [default: what the encoding needs, or usual]",
+            "Positions of the tokens. usual: 0, 1, 2, ... The following are drawn in every training step. random:L: "
+            "different integers below L; float:L: real numbers below L - 1; pose:L: 0, 1, 2, ... with one gap, below "
+            "L; offset:L: consecutive rows of a table of L rows, from a random row on. The following are computed "
+            "from the tokens. digits:K: place of a digit in its number, in training plus a random number from 0 to K "
+            "(Abacus); coupled:L: significance of a digit, with positions up to L; documents:SEP: positions restart "
+            "after each separator, and attention stays within a document (SEP are the separator tokens, such as 10 or "
+            "3,5-7); documents:SEP:first: the same, but a separator begins a document; segments:SEP: position in the "
+            "segment, and number of earlier segments (BiPE).  [default: what the encoding needs, otherwise usual]",
         ),
     },
     "Training": {
         "batch": Setting("Number of sequences per update."),
         "warmup": Setting("Number of warm-up updates, over which the learning rate rises."),
-        "decay": Setting("Learning-rate schedule after the warm-up: constant, or falling to --min-lr.", DECAYS),
+        "decay": Setting(
+            "Learning rate after the warm-up: constant, or falling to --min-lr, linearly or as a cosine.", DECAYS
+        ),
         "min_lr": Setting("Learning rate at the end of the decay."),
         "weight_decay": Setting("Weight decay (AdamW) of matrices and tables; not applied to biases and norms."),
         "clip": Setting("Clip gradients to this norm, taken over all parameters.  [default: no clipping]"),
@@ -96,8 +104,8 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "Evaluation": {
         "test_lengths": Setting(
-            "Length to test at, or a range such as 51-100; may be repeated.  [default: 50, 100 and 200 for numbers; "
-            "one, two and four times --length for a text; otherwise ranges up to one, two and three times --length]",
+            "Length to test at, or a range such as 51-100; may be repeated.  [default: 50, 100 and 200 for tasks of "
+            "numbers; 1, 2 and 4 times --length for text; for other tasks, ranges up to 1, 2 and 3 times --length]",
             "N|A-B",
         ),
         "test_sequences": Setting("Number of test sequences for each test length."),

@@ -1,10 +1,11 @@
-"""xPos: RoPE with a decay: the query is multiplied by a factor of its position, the key by the inverse factor.
+"""xPos: RoPE in which each part of a score decays exponentially with the distance between query and key.
 
     zeta_t = (2t/R + gamma) / (1 + gamma),   t = 0 .. R/2 - 1
-    q'_i = R_i q_i zeta^((i - ctr)/B),       k'_j = R_j k_j zeta^(-(j - ctr)/B)        R_i: the rotation of `rope`
+    q'_i = R_i q_i zeta^((i - ctr)/B),       k'_j = R_j k_j zeta^(-(j - ctr)/B)        R_i: the rotation of `rope` at i
 
-The part of a score from pair t thus contains the factor zeta_t^((i-j)/B): it decays with the distance of a key before
-the query.
+In pair t of channels, the query at position i is multiplied by zeta_t^((i - ctr)/B), and the key at position j is
+divided by zeta_t^((j - ctr)/B). The part of the score from pair t therefore contains the factor zeta_t^((i-j)/B), which
+is smaller for keys that are further before the query.
 
 Source: Sun et al. 2022, "A Length-Extrapolatable Transformer" (arXiv:2212.10554), section 3.2 and algorithm 1;
 microsoft/torchscale, torchscale/component/xpos_relative_position.py, XPOS.
@@ -12,15 +13,15 @@ microsoft/torchscale, torchscale/component/xpos_relative_position.py, XPOS.
 **Slots**: `angles` (1, N, R/2), `growth` (N, R/2) = ((i - ctr)/B) ln zeta_t, `pairs`. **Learns**: nothing.
 
 **Options**
-- `scale_base`: B, the number of positions over which pair t decays by zeta_t.
-- `gamma`: the smallest zeta is gamma / (1 + gamma) for any R, by default 0.2857.
+- `scale_base`: B. Over a distance of B positions, pair t decays by the factor zeta_t.
+- `gamma`: determines the smallest factor, zeta_0 = gamma / (1 + gamma), which is 0.2857 by default.
 - `centre`: ctr. It cancels in every score. The authors use half the length, so that no factor overflows. Here `growth`
   contains exponents, and only differences of exponents are used, so 0 is sufficient.
 - `base`, `pairs`, `rotated`: as for `rope`.
 
 **Past the training length**: defined; the decay continues with the distance.
 
-**Traps.** The encoding is for causal models only: the score of a key after its query grows without bound. A float32
+**Traps.** The encoding is for causal models only: scores of keys after the query would grow without bound. A float32
 table of factors, as in most code, overflows or underflows at long lengths.
 """
 

@@ -131,8 +131,10 @@ SLOTS: dict[str, Slot] = {
         "first matrix of a network over the scores and biases of all heads (DAPE), with 2K+1 taps along the keys",
         batched=False,
     ),
-    "mlp_bias": Slot(("W",), "bias of the hidden layer of that network", batched=False),
-    "mlp_out": Slot(("H", "W", "T"), "second matrix of that network; its output is added to the scores", batched=False),
+    "mlp_bias": Slot(("W",), "bias of the hidden layer of the DAPE network", batched=False),
+    "mlp_out": Slot(
+        ("H", "W", "T"), "second matrix of the DAPE network; its output is added to the scores", batched=False
+    ),
 }
 """Every array argument, by name."""
 
