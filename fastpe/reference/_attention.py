@@ -158,15 +158,16 @@ def attention_vjp(
     tolerance, return_lse, **slots
         As for `attention`.
     wrt : tuple of str, optional
-        The arguments to compute gradients for. By default q, k, v and every given slot of real numbers, which excludes
-        ``index``, ``rectify`` and ``pairs``.
+        The arguments to compute gradients for. By default q, k, v and every given slot that holds real numbers. These
+        are all slots except ``index``, ``rectify`` and ``pairs``.
 
     Returns
     -------
     out : array, or (array, array)
         What `attention` returns.
     pullback : callable
-        ``pullback(dout)`` returns a dict from argument name to float64 gradient, which has the argument's shape.
+        ``pullback(dout)`` returns a dict of gradients by argument name. Each gradient is float64 and has the shape of
+        its argument.
 
     Raises
     ------
@@ -198,18 +199,19 @@ def attention_scores(
 ) -> Array:  # fmt: skip
     """Return an intermediate result of `attention` for every query and key, as a dense array for inspection.
 
-    Attention itself never holds these N x M entries. They are computed here in plain NumPy, in several such arrays.
+    `fastpe.attention` never stores all N x M scores at once. This function does: it needs memory for several arrays of
+    that size.
 
     Parameters
     ----------
     q, k, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, **slots
-        As for `fastpe.attention`. `rel_value` is accepted, although scores do not read it.
+        As for `fastpe.attention`. The slot ``rel_value`` is accepted but does not change the result.
     stage : {"products", "biased", "capped", "masked", "weights", "dropped"}
         The result to return:
 
         - "products": inner products times the scale;
-        - "biased": after the slots that are applied to the scaled products, such as ``gain``, ``bias``, ``values``,
-          ``scores``, ``key_offset``, ``key_slope`` and ``query_slope``;
+        - "biased": after all slots that change the scaled products: ``gain``, ``bias``, ``values``, ``scores``,
+          ``key_offset``, ``key_slope``, ``query_slope`` and similar ones;
         - "capped": after the softcap;
         - "masked": after the mask, with minus infinity where a key is hidden;
         - "weights": after the softmax, with zero where a key is hidden;
@@ -220,7 +222,7 @@ def attention_scores(
     Returns
     -------
     (B, H, N, M)
-        In q's dtype, computed in float64; without the axes that q does not have.
+        Computed in float64 and converted to q's dtype. If q has no axis B or no axis H, the result has none either.
 
     Raises
     ------
@@ -229,7 +231,7 @@ def attention_scores(
 
     References
     ----------
-    The output ``qk_matmul_output`` of the operator Attention of ONNX, opset 23, has four of these stages.
+    ONNX opset 23: the operator Attention can return four of these stages, as its output ``qk_matmul_output``.
 
     Examples
     --------
