@@ -44,8 +44,8 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
     Notes
     -----
     `fastpe.attention` can compute this if queries and keys get B more channels. Pass the scale s, the queries
-    [q, mixture / s], the keys [k, 0] and the slot ``rel_key``. Row m of ``rel_key``, for distance m < M, is
-    [0, curves[:, m]]. The rows for distance M and for keys after the query are zeros.
+    [q, mixture / s], the keys [k, 0] and the slot ``rel_key``. Its row for distance m < M is [0, curves[:, m]]. Its
+    rows for distance M and for keys after the query are zeros.
 
     The formula is defined at any length: the bias is 0 from distance M on.
 

@@ -133,8 +133,8 @@ def model_gradient_sizes(
 ) -> tuple[Gradients, Any]:  # fmt: skip
     """Return, for every entry of the gradients of `model_loss_and_grads`, the sum of the absolute values of its terms.
 
-    This sum is a scale for the rounding error of the entry. It is not zero if the entry itself is exactly zero in
-    theory, as for the bias of a key map.
+    This sum is a scale for the rounding error of the entry. It is not zero even if the entry is exactly zero in theory,
+    like the gradient of a key map's bias.
 
     The terms are those of all sums within one block. A block is an attention, a feed-forward network, or the part
     before or after all layers. The gradient of a block's output counts as one term. Some factors in attention are sums
