@@ -27,7 +27,7 @@ def causal(queries: int, keys: int | None = None, *, offset: Any = None) -> Arra
     Parameters
     ----------
     queries, keys : int
-        Number of queries and of keys; by default as many keys as queries.
+        Number of queries and number of keys. By default, there are as many keys as queries.
     offset : int or (B,) int, optional
         The position of the first query; by default keys - queries, so that the last query sees all keys.
 
@@ -79,7 +79,7 @@ def window(queries: int, keys: int | None = None, *, back: int, ahead: int = 0, 
 
 
 def positions(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
-    """The positions of queries from which the other functions of this module compute spans.
+    """The positions of queries. `causal`, `prefix` and `window` compute spans from them.
 
     Parameters
     ----------
@@ -113,10 +113,11 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
     Parameters
     ----------
     ids : (N,) or (B, N) int
-        A number for the document of every token. Tokens of a document must be adjacent: an id that occurs again later
-        starts another document.
+        The number of each token's document. Tokens of a document must be adjacent: an id that occurs again later starts
+        another document.
     cu_seqlens : (documents + 1,) int
-        Used in place of `ids`: the start of each document, beginning with 0, and the end of the last one.
+        To be passed in place of `ids`: the start of each document, the first of which is 0, then the end of the last
+        document.
 
     Returns
     -------
@@ -125,7 +126,8 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
     Raises
     ------
     TypeError, ValueError
-        If neither or both are given, if they are not integers, or if `cu_seqlens` does not rise from 0.
+        If neither or both of `ids` and `cu_seqlens` are given, if they are not integers, or if `cu_seqlens` decreases
+        or does not begin with 0.
 
     Examples
     --------
@@ -153,7 +155,7 @@ def prefix(lengths: Any, queries: int, keys: int | None = None, *, offset: Any =
     Parameters
     ----------
     lengths : int or (B,) int
-        The length of the prefix: one for all samples, or one for each sample.
+        The length of the prefix: one number for all samples, or one for each sample.
     queries, keys, offset
         As for `causal`.
 

@@ -23,7 +23,9 @@ __all__ = ["dual_chunk", "llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"]
 
 
 def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array:
-    """Row factors max(ln(i + 1) / ln(train_length), 1): attention over more keys is as sharp as in training.
+    """Return the factor max(ln(i + 1) / ln(train_length), 1) for a query at position i.
+
+    It keeps attention over more keys than in training about as sharp as in training.
 
     Parameters
     ----------
@@ -32,7 +34,7 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
     train_length : int
         The training length, at least 2.
     dtype : float32 or float64
-        The dtype of the result; it must be that of the queries.
+        The dtype of the result. Choose the dtype of the queries.
 
     Returns
     -------
@@ -45,7 +47,7 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
 
     References
     ----------
-    Su 2021, on the scale of the entropy of attention; used in Qwen 1 for texts that are longer than in training.
+    Su 2021, on the scale of the entropy of attention. Qwen 1 uses this factor for texts longer than in training.
 
     Examples
     --------
@@ -57,7 +59,9 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
 
 
 def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: Any = "float32") -> Array:
-    """Row factors 1 + strength ln(1 + floor((i + 1) / every)), used in Llama 4's layers without positions.
+    """Return the factor 1 + strength ln(1 + floor((i + 1) / every)) for a query at position i.
+
+    Llama 4 uses it in its layers without positions.
 
     Parameters
     ----------
@@ -66,7 +70,7 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
     strength : float
         How fast the factor grows.
     every : int
-        Number of positions with the same factor.
+        Number of consecutive positions with the same factor.
 
     Returns
     -------
@@ -90,14 +94,16 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
 
 
 def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.1, dtype: Any = "float32") -> Array:
-    """Row factors 1 + strength ln(1 + floor(i / train_length)), used in Ministral 3 and Mistral 4.
+    """Return the factor 1 + strength ln(1 + floor(i / train_length)) for a query at position i.
+
+    Ministral 3 and Mistral 4 use it.
 
     Parameters
     ----------
     positions, strength, dtype
         As for `llama4`.
     train_length : int
-        Number of positions with the same factor; 8192 in Mistral 4.
+        Number of consecutive positions with the same factor. Mistral 4 uses 8192.
 
     Returns
     -------
@@ -121,12 +127,14 @@ def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.
 
 
 def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
-    """The argument ``scale`` for dual chunk attention: mscale^2 / sqrt(D), with mscale = 0.05 ln(n / L0) + 1 beyond L0.
+    """Return the argument ``scale`` for dual chunk attention: mscale^2 / sqrt(D).
+
+    If the length n of the text is larger than the training length L0, mscale is 0.05 ln(n / L0) + 1. Otherwise it is 1.
 
     Parameters
     ----------
     length, train_length : int
-        The length n of the text and the training length L0; up to L0, mscale is 1.
+        The length n of the text and the training length L0.
     head_dim : int
         The number D of channels of a head.
 
@@ -154,14 +162,17 @@ def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
 
 
 def ssmax(scale: Any, positions: Any) -> Array:
-    """Row factors scale_h ln(i + 1) of Scalable-Softmax: a peak stays sharp for any number of keys.
+    """Return the factor scale_h ln(i + 1) of Scalable-Softmax, for head h and a query at position i.
+
+    It keeps a peak of the attention weights sharp for any number of keys.
 
     Parameters
     ----------
     scale : (H,) floats
         A learned factor for each head.
     positions : int, or (N,) or (B, N) int
-        As for `log_n`. If a query sees a number of keys other than i + 1, pass that number minus 1 as its position.
+        As for `log_n`. A query at position i is assumed to see i + 1 keys. If a query sees n keys instead, pass n - 1
+        as its position.
 
     Returns
     -------

@@ -212,8 +212,8 @@ def attention_scores(
         The result to return:
 
         - "products": inner products times the scale;
-        - "biased": after the slots that are applied to the scaled products, such as ``gain``, ``bias``, ``values``,
-          ``scores``, ``key_offset``, ``key_slope`` and ``query_slope``;
+        - "biased": after all slots that change the scaled products: ``gain``, ``bias``, ``values``, ``scores``,
+          ``key_offset``, ``key_slope``, ``query_slope`` and similar ones;
         - "capped": after the softcap;
         - "masked": after the mask; scores of hidden keys are minus infinity;
         - "weights": after the softmax; weights of hidden keys are zero;

@@ -12,7 +12,8 @@ from fastpe.reference._causal import Array, Pullback, doubles
 def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> Array:
     """Causal attention with contextual positions, in float64.
 
-    The scaled product s q_i . k_j is both a score and the logit of a gate. For j <= i::
+    The scaled product s q_i . k_j is both a term of the score and the logit of a gate. For j <= i, the position p_ij of
+    key j relative to query i, and the score S_ij, are::
 
         p_ij = min(sum_{t=j}^{i} sigmoid(s q_i . k_t), P - 1)
         S_ij = s q_i . k_j + (1 - w) q_i . table[floor p_ij] + w q_i . table[ceil p_ij],    w = p_ij - floor p_ij
@@ -38,11 +39,11 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
     Notes
     -----
     The result equals `attention` with ``causal=True, counts=table[None]``, for which `fastpe.attention` has compiled
-    kernels. By default, the authors' code also divides the added term by sqrt(D). To reproduce this, pass s times their
-    table.
+    kernels. By default, the authors' code also divides the terms that contain the table by sqrt(D). To reproduce this,
+    multiply their table by s.
 
-    CoPE is for causal models only, as published. Positions are limited to P - 1 for any length. Keys that the mask
-    hides have a gate of 0 and no added term.
+    As published, CoPE is for causal models only. Positions are at most P - 1 at any length. The gate of a hidden key is
+    0.
 
     References
     ----------
@@ -59,9 +60,10 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
 
 
 def cope_vjp(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
-    """Return `cope` and a pullback to a dict of the gradients of "q", "k", "v" and "table".
+    """Return the output of `cope`, and its pullback, which returns a dict of gradients.
 
-    Gates get no gradient through a position that is limited to P - 1 or that is an integer.
+    The gradients are those of "q", "k", "v" and "table". Positions that are integers or limited to P - 1 pass no
+    gradient to the gates.
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = cope_vjp(one, one, one, np.zeros((2, 3)))

@@ -13,22 +13,24 @@ def dape(
 ) -> Array:  # fmt: skip
     """Causal attention with data-adaptive biases, in float64.
 
-    With the products C_h = s q_h k_h^T and the biases b_h of all heads, for every query and key::
+    Head h has the products C_h = s q_h k_h^T and the biases b_h. For every query and key, the scores S of the H heads
+    are::
 
         x = [C_1 .. C_H, b_1 .. b_H],    S = C + b + W2 lrelu(W1 x + b1)
 
-    In version 2, both maps are convolutions along the keys, with three taps; x is 0 above the diagonal.
+    lrelu is the leaky ReLU with slope 0.01. In version 2 (DAPE V2), W1 and W2 are convolutions along the keys, with
+    three taps in the paper. Their input x is 0 for keys after the query.
 
     Parameters
     ----------
     q, k, v : (..., H, N, D) array
         Queries, keys and values.
     bias : (H, 2N-1) or (H, N, N) array
-        b, a static bias. The first shape, as in the slot ``bias`` of ALiBi, has a value for every offset: the pair
-        (i, j) uses element j - i + N - 1 of its head's row. The second, as in the slot ``scores``, has a value for
-        every query and key.
+        b, the biases that do not depend on the content. With shape (H, 2N-1), as in the slot ``bias``, a head has a
+        value for every offset: query i and key j use element j - i + N - 1. With shape (H, N, N), as in the slot
+        ``scores``, a head has a value for every query and key.
     w1 : (W, 2H) or (W, 2H, T) array
-        W1. In version 2 it has an odd number of taps T, the middle one of which is at the key itself.
+        W1. The second shape is that of version 2. The number T of taps is odd, and the middle tap is at the key itself.
     b1 : (W,) array
         The bias of the hidden units.
     w2 : (H, W) or (H, W, T) array
@@ -47,10 +49,10 @@ def dape(
 
     Notes
     -----
-    The authors use W = 32, the slope 0.01 below 0, and initial values uniform in +-1/sqrt(fan-in). Their second map
-    also has a bias, which is constant along a row and does not change the softmax.
+    The authors use W = 32, and initial values uniform in +-1/sqrt(fan-in). Their second map also has a bias. It is left
+    out here, because it adds the same number to all scores of a row, which does not change the softmax.
 
-    DAPE is defined beyond the training length. The network then reads larger biases than in training.
+    DAPE is defined beyond the training length. At larger distances, the network gets larger biases than in training.
 
     The result equals `attention` with ``causal=True`` and the slots ``mlp_in``, ``mlp_bias`` and ``mlp_out``.
     `fastpe.attention` has compiled kernels for these, which the encoding ``dape`` uses.
@@ -74,7 +76,7 @@ def dape(
 def dape_vjp(
     q: Any, k: Any, v: Any, bias: Any, w1: Any, b1: Any, w2: Any, *, scale: float | None = None
 ) -> tuple[Array, Pullback]:
-    """Return `dape` and a pullback to a dict of the gradients of all arrays, by name.
+    """Return the output of `dape`, and its pullback, which returns a dict of the gradients of all arrays by name.
 
     >>> one, maps = np.ones((1, 2, 3)), np.ones((1, 2))
     >>> out, pullback = dape_vjp(one, one, one, np.zeros((1, 3)), maps, np.ones(1), np.ones((1, 1)))

@@ -12,9 +12,10 @@ from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, sca
 
 
 def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: float | None = None) -> Array:
-    """Causal attention with a bias that every query mixes from curves over distances, in float64.
+    """Causal attention with a bias that depends on the distance and on the query, in float64.
 
-    For j <= i, with m = i - j::
+    The bias is a weighted sum of B curves, which are functions of the distance. Each query has its own weights. For
+    j <= i, with the distance m = i - j, the score S_ij is::
 
         S_ij = s q_i . k_j + sum_b mixture_ib curves_bm,    where the sum is 0 for m >= M
 
@@ -23,10 +24,11 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
     q, k, v : (..., N, D) array
         Queries, keys and values.
     mixture : (..., N, B) array
-        Weights of the curves. In the source, each head has a linear map from the layer's input to its weights.
+        The weights of the curves for each query. In the source, each head computes them from the layer's input by a
+        linear map.
     curves : (B, M) array
-        A value for each curve and distance, shared by all heads. In the source, B = 16, and initial values have the
-        distribution N(0, 0.02^2).
+        The value of each curve at each distance, shared by all heads. In the source, B = 16, and initial values are
+        drawn from N(0, 0.02^2).
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -41,10 +43,11 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
 
     Notes
     -----
-    `fastpe.attention` can compute this with B more channels: queries [q, mixture / s], keys [k, 0], and the slot
-    ``rel_key``, whose row for distance m is [0, curves of m], or zeros for m = M and for keys after the query.
+    `fastpe.attention` can compute this if queries and keys get B more channels. Pass the scale s, the queries
+    [q, mixture / s], the keys [k, 0] and the slot ``rel_key``. Its row for distance m < M is [0, curves[:, m]]. Its
+    rows for distance M and for keys after the query are zeros.
 
-    The formula is defined beyond the training length: from distance M on, there is no bias.
+    The formula is defined at any length: the bias is 0 from distance M on.
 
     References
     ----------
@@ -63,7 +66,7 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
 def distance_bank_vjp(
     q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: float | None = None
 ) -> tuple[Array, Pullback]:
-    """Return `distance_bank` and a pullback to a dict of the gradients of all arrays, by name.
+    """Return the output of `distance_bank`, and its pullback, which returns a dict of the gradients of all arrays.
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = distance_bank_vjp(one, one, one, one, np.zeros((3, 5)))

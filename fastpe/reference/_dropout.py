@@ -15,9 +15,10 @@ _COLUMNS, _WORDS = 64, 4  # 64 elements of a row come from 16 blocks of four wor
 
 
 def philox4x32(counter: tuple[Any, ...], key: tuple[int, ...]) -> list[Array]:
-    """Return four random words, each below 2^32, for every counter (four arrays) and a key of two words.
+    """Return four random words (integers below 2^32) for every counter, by ten rounds of Philox.
 
-    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3": ten rounds.
+    `counter` is a tuple of four arrays, the four words of every counter. `key` has two words. The algorithm is that of
+    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 
     Examples
     --------
@@ -35,8 +36,8 @@ def philox4x32(counter: tuple[Any, ...], key: tuple[int, ...]) -> list[Array]:
 def dropout_factors(shape: tuple[int, int], rate: float, *, key: tuple[int, ...], counter: tuple[int, ...]) -> Array:
     """Return the factors of dropout for an array: 0 with probability `rate`, else 1 / (1 - rate).
 
-    Each row is divided into cells of 64 columns, which are numbered row by row. Element 16 w + b of cell n is kept or
-    dropped by word w of the four words that `philox4x32` returns for the counter (16 n + b, *counter).
+    Each row is divided into cells of 64 columns, and the cells are numbered row by row. `philox4x32` returns four words
+    for the counter (16 n + b, *counter). Word w decides whether element 16 w + b of cell n is kept.
 
     Examples
     --------

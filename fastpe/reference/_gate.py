@@ -19,25 +19,26 @@ _REFLECTIONS = ("reflectors", "reflect")
 
 
 def gate(x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None) -> Array:
-    """Return running sums of the gates of each head, the key offsets of a forget gate::
+    """Return the key offsets of a forget gate, which are running sums for each head::
 
         z = x W^T + b,    K_h,j = e^rate_h sum over t <= j of softplus(sign z_h,t)
 
-    With K as `key_offset` of causal attention, the terms for j < t <= i are in effect subtracted from the score of
-    query i and key j, because K_h,i is the same for all keys of query i and does not change the softmax.
+    Pass K as the slot ``key_offset`` of causal attention, which adds K_h,j to the score of query i and key j. The
+    softmax does not change if K_h,i is subtracted from all scores of query i. So in effect, the terms of the sum for
+    j < t <= i are subtracted from the score.
 
     Parameters
     ----------
     x : (..., N, C)
         A layer's input.
     sign : float
-        -1: softplus(-z) = -log sigmoid(z), the forget gate. 1: softplus(z).
+        -1 for softplus(-z) = -log sigmoid(z), the forget gate; 1 for softplus(z).
     bias : (H,)
         b.
     weight : (H, C), optional
         W. By default z is the bias alone.
     rate : (H,), optional
-        The logarithm of a factor for each head, by default 0.
+        The logarithm of the factor of each head, by default 0.
 
     Returns
     -------

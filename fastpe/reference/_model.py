@@ -37,37 +37,50 @@ def model_forward(
 ) -> Array:
     """Return the outputs of the small transformer (Li 2025, section 7.1) for a batch of sequences.
 
-    The input is ``z = e + taps * e + table`` with ``e = x embed`` or, for tokens, ``e = embed[x]``. Each layer computes
-    ``z = z + Attention(norm1(z))`` and ``z = z + FeedForward(norm2(z))``. The linear head follows. Everything is
-    computed in the dtype of the parameters. If these are `fastpe.reference.Rounding` arrays, operands of matrix
-    products are rounded to bfloat16.
+    The embeddings are ``e = x embed`` for numbers and ``e = embed[x]`` for tokens. The input of the first layer is
+    ``z = e + taps * e + table``, where ``*`` is a convolution. Each layer computes ``z = z + Attention(norm1(z))`` and
+    then ``z = z + FeedForward(norm2(z))``. A linear head maps the last z to the outputs.
+
+    Everything is computed in the dtype of the parameters. If the parameters are `fastpe.reference.Rounding` arrays, the
+    operands of matrix products are rounded to bfloat16.
 
     Parameters
     ----------
     config : object
-        An object such as a `fastpe.ModelConfig`, with the attributes heads, layers, causal, activation (``"relu"``,
-        ``"gelu"``, ``"gelu_tanh"``, ``"swiglu"``), norm (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual; for
-        tokens also vocabulary, the number V of different tokens. final_norm and tied are false if they are missing.
+        A `fastpe.ModelConfig`, or an object with the same attributes heads, layers, causal, activation (``"relu"``,
+        ``"gelu"``, ``"gelu_tanh"``, ``"swiglu"``), norm (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual. For
+        tokens, it also needs vocabulary, the number V of different tokens. final_norm and tied are optional, and false
+        by default.
     parameters : mapping
-        Arrays by name; every matrix is (in, out). There are ``embed.weight`` (1, C) and ``embed.bias`` (C,). There are
-        also ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}`` and ``head`` (C, 1),
-        with norms ``layers.{l}.norm{1,2}`` and ``final_norm``, and with ``"swiglu"`` ``layers.{l}.feedforward.gate``,
-        each with ``.weight`` and optionally ``.bias``. With a vocabulary, ``embed.weight`` is (V, C), there is no
-        ``embed.bias``, and ``head`` is (C, V), or missing if tied.
-    slots : mapping, or one for every layer
-        ``table`` (N, C) or (B, N, C) is added at the input. ``taps`` (K, C) are the taps of a depthwise convolution at
-        the input, with zero padding (in a causal model only before the first row). ``qk_table`` (N, C) is added to the
-        input of every layer's query and key maps. All other slots, such as ``bias`` (H, 2N-1), are arguments of
-        attention in every layer. With several mappings, `table` and `taps` are read from the first one.
+        Arrays by name. Each name below stands for two arrays: ``.weight``, and ``.bias``, which may be missing.
+        Matrices have the shape (in, out).
+
+        - ``embed``: the weight is (1, C); for tokens it is (V, C), and there is no bias;
+        - ``layers.{l}.attention.query``, ``.key``, ``.value`` and ``.out``;
+        - ``layers.{l}.feedforward.in`` and ``.out``; for ``"swiglu"`` also ``.gate``;
+        - ``layers.{l}.norm1`` and ``.norm2``, unless norm is ``"none"``;
+        - ``final_norm``, if final_norm is true;
+        - ``head``: the weight is (C, 1), or (C, V) for tokens. There is no head if tied is true.
+    slots : mapping, or a sequence of one mapping per layer
+        Three slots are arguments of the model:
+
+        - ``table`` (N, C) or (B, N, C) is added to the embeddings;
+        - ``taps`` (K, C) are the taps of a depthwise convolution of the embeddings. The padding is zeros, in a causal
+          model only before the first row;
+        - ``qk_table`` (N, C) is added to the input of the query and key maps of every layer.
+
+        All other slots, such as ``bias`` (H, 2N-1), are arguments of attention. If each layer has its own mapping,
+        ``table`` and ``taps`` are read from the first one.
     x : (B, N)
         Numbers, or tokens: integers in [0, V).
     attend : callable, optional
-        A function that replaces attention. It is called with dtype, q, k, v, ``causal``, ``factors`` and slots, and
-        returns the output and a pullback, or None in place of the pullback.
+        A function that replaces attention. Its arguments are dtype, q, k and v, and by name ``causal``, ``factors`` and
+        the slots. It returns the output and its pullback. The pullback may be None.
 
     Returns
     -------
-    (B, N) array, or logits (B, N, V)
+    array
+        Outputs (B, N), or for tokens logits (B, N, V).
 
     Examples
     --------
@@ -85,7 +98,9 @@ def model_loss_and_grads(
     config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None,
     factors: Arrays | None = None,
 ) -> tuple[Any, Gradients, Any]:  # fmt: skip
-    """Return the mean squared error over batch and positions or, for tokens, the cross entropy, and its gradients.
+    """Return the loss of the small transformer and its gradients.
+
+    The loss is the mean squared error over batch and positions. For tokens, it is the cross entropy.
 
     Parameters
     ----------
@@ -96,15 +111,15 @@ def model_loss_and_grads(
     weights : (B, N), optional
         Weights of targets, for a weighted mean. A target with weight 0 is ignored, whatever its value.
     factors : mapping, optional
-        Factors of activations for dropout, as `Transformer.dropout_factors` returns them.
+        The factors that dropout multiplies activations by, as `Transformer.dropout_factors` returns them.
 
     Returns
     -------
     loss : scalar
     gradients : dict of arrays by parameter
-    slot_gradients : dict of arrays by slot, or one for every layer
-        For every given slot that has a gradient. If one mapping is used for all layers, the gradient of a slot that
-        acts in every layer is the sum over layers.
+    slot_gradients : dict of arrays by slot, or a list of one dict per layer
+        The gradients of all given slots that have one. If `slots` is one mapping for all layers, this is one dict. The
+        gradient of a slot that acts in every layer is then the sum over layers.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     loss, loss_pullback = _loss_vjp(config, prediction, y, weights)
@@ -116,12 +131,15 @@ def model_gradient_sizes(
     config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None,
     factors: Arrays | None = None,
 ) -> tuple[Gradients, Any]:  # fmt: skip
-    """Return, for each entry of the gradients of `model_loss_and_grads`, the sum of the absolute values of its terms.
+    """Return, for every entry of the gradients of `model_loss_and_grads`, the sum of the absolute values of its terms.
 
-    The terms are those of all sums within one block: an attention, a feed-forward network, or the part before or after
-    all layers. The gradient of a block's output counts as one term. Entries that are exactly zero in theory, such as
-    the gradient of a key map's bias, have nonzero terms. Factors in attention that are sums themselves (a score, a
-    rotated query) count with the absolute values of their terms if this gives the larger sum.
+    This sum is a scale for the rounding error of the entry. It is not zero even if the entry is exactly zero in theory,
+    like the gradient of a key map's bias.
+
+    The terms are those of all sums within one block. A block is an attention, a feed-forward network, or the part
+    before or after all layers. The gradient of a block's output counts as one term. Some factors in attention are sums
+    themselves: a score, a rotated query. Such a factor is replaced by the sum of the absolute values of its terms if
+    the result is then larger.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     return pullback(_loss_vjp(config, prediction, y, weights)[1](1.0), of_terms=True)

@@ -123,7 +123,7 @@ def swiglu_vjp(x: Array, y: Array) -> tuple[Array, Callable[[Array], tuple[Array
 def layer_norm(x: Array, weight: Array, bias: Array | None = None, eps: float = 1e-5) -> Array:
     """Return weight (x - mean) / sqrt(var + eps) + bias (Ba, Kiros, Hinton 2016, eq. 4).
 
-    Mean and variance are those over the last axis. The bias is optional.
+    Mean and variance are taken over the last axis. The bias is optional.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def softmax_vjp(x: Array) -> tuple[Array, Pullback]:
 
 
 def embedding(tokens: Array, weight: Array) -> Array:
-    """Return the rows of weight (V, C) that tokens (...) select, which are integers in [0, V).
+    """Return weight[tokens]: the row of weight (V, C) for each token (...), an integer in [0, V).
 
     Examples
     --------
@@ -228,7 +228,7 @@ def _shares(weights: Array | None, shape: tuple[int, ...]) -> Array:
 def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> Any:
     """Return the mean of -log softmax(logits)[token] (natural logarithm), for logits (..., V) and tokens (...).
 
-    `weights` (...) make it a weighted mean. Where a weight is 0, the token and its logits are ignored.
+    With `weights` (...), the mean is weighted. Where a weight is 0, the token and its logits are ignored.
 
     Examples
     --------

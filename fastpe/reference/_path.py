@@ -11,7 +11,7 @@ from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, sca
 
 
 def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = None) -> Array:
-    """Causal attention through accumulated Householder maps, in float64.
+    """Causal attention with a product of Householder maps between key and query, in float64.
 
     For j <= i::
 
@@ -22,11 +22,11 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
     q, k, v : (..., N, D) array
         Queries, keys and values.
     w : (..., N, D) array
-        Direction along which each token reflects. In the source, these are unit vectors that a layer computes from its
-        input: by a map of rank 32, a causal convolution with three taps for each channel, SiLU and normalisation.
+        The direction w_t of each token's reflection. In the source, a layer computes it from its input in four steps: a
+        linear map of rank 32, a causal depthwise convolution with three taps, SiLU, and normalisation to length 1.
     beta : (..., N) array
-        Strength of each reflection: 0 leaves a row unchanged, 1 projects it, 2 reflects it. In the source, it is 2
-        sigmoid(z), where z is a linear map of the input.
+        The strength beta_t of each reflection. For w_t of length 1, 0 changes nothing, 1 removes the component along
+        w_t, and 2 reverses it. In the source, beta is 2 sigmoid(z), where z is a linear map of the layer's input.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -41,14 +41,15 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
 
     Notes
     -----
-    The algorithm loops from near to far keys and keeps one row x for each query, which is q_i at first. For each key j,
-    it computes S_ij = s x . k_j, and then replaces x by H_j x.
+    The algorithm keeps one vector x for each query i; at first, x is q_i. It loops over the keys j from near to far. It
+    computes S_ij = s x . k_j, and then replaces x by H_j x.
 
-    PaTH is defined beyond the training length. A product of reflections does not decay.
+    PaTH is defined beyond the training length. A product of reflections does not decay with the distance.
 
     ``fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)`` computes the same in tiles, in O(N) memory.
-    It keeps the row x of each query from tile to tile. H_j cannot be inverted at beta = 1, so the backward pass keeps
-    one row for each query and tile of keys.
+    It passes the vector x of each query from tile to tile. The backward pass needs these vectors again. It cannot
+    recompute them from later ones, because H_j has no inverse at beta = 1. So one vector is stored for each query and
+    tile of keys.
 
     References
     ----------
@@ -68,7 +69,9 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
 
 
 def path_vjp(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
-    """Return `path` and a pullback to a dict of the gradients of "q", "k", "v", "w" and "beta".
+    """Return the output of `path`, and its pullback, which returns a dict of gradients.
+
+    The gradients are those of "q", "k", "v", "w" and "beta".
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = path_vjp(one, one, one, one, np.ones(2))

@@ -26,19 +26,19 @@ def reflections(
     down, up : (C, rank), (rank, C)
         Factors of the map from x to p.
     taps : (3, C)
-        Taps of a causal depthwise convolution, oldest first.
+        Taps of a causal depthwise convolution, beginning with the tap for the earliest token.
     weight, bias : (H, C), (H,)
-        Parameters of the strength beta.
+        Parameters of beta.
     places : (..., N) integers, optional
-        For each token, the number of earlier tokens in its document. Before the first token of a document, p is 0. By
-        default every sequence is one document.
+        For each token, the number of earlier tokens in its document. The convolution does not read other documents: it
+        takes p as 0 before the first token of a document. By default every sequence is one document.
 
     Returns
     -------
     w : (..., H, N, C/H)
-        Vectors of length 1, up to the 1e-6 in the formula.
+        Directions of the reflections. The vector of each head and token has length 1, up to the 1e-6 in the formula.
     beta : (..., H, N)
-        In (0, 2).
+        Strengths of the reflections, between 0 and 2.
 
     References
     ----------
@@ -57,8 +57,9 @@ def reflections(
 def reflections_vjp(
     x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any, *, places: Any = None
 ) -> tuple[tuple[Array, Array], Pullback]:  # fmt: skip
-    """Return `reflections`, and a pullback from the gradients of w and beta to a dict of the gradients of all
-    arguments.
+    """Return the output of `reflections`, and its pullback, which returns a dict of gradients.
+
+    The pullback takes the gradients of w and beta. The dict has the gradients of all arguments except `places`.
 
     >>> x, eye = np.ones((2, 1)), np.ones((1, 1))
     >>> (w, beta), pullback = reflections_vjp(x, eye, eye, np.ones((3, 1)), 0 * eye, np.zeros(1))

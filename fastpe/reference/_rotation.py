@@ -31,12 +31,12 @@ def crossed(x: Array, dx: Array, pairs: Pairs) -> Array:
 
 
 def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None) -> Array:
-    """`fastpe.rotate`, computed in the dtype of x.
+    """Rotate pairs of channels, as `fastpe.rotate` does, in the dtype of x.
 
     Parameters
     ----------
     x, angles, pairs, cos_sin
-        As for `fastpe.rotate`, without checks.
+        As for `fastpe.rotate`. They are not checked.
 
     Returns
     -------

@@ -12,8 +12,8 @@ _LEAST = 2.0**-126  # smaller values are rounded to zero
 def bfloat16(x: Any) -> Array:
     """Return x rounded to bfloat16 (to nearest, ties to even), as float32, or as float64 if x is float64.
 
-    A bfloat16 is a float32 without the lower 16 of its 24 binary digits: the error is at most 2^-8 of the value. NaN
-    and infinity are kept. Values smaller than 2^-126 become zero, as with the CPU's instructions.
+    bfloat16 keeps 8 of the 24 significant bits of a float32, so the relative error is at most 2^-8. NaN and infinity
+    are kept. Absolute values below 2^-126 become zero, as in the CPU's bfloat16 instructions.
 
     Parameters
     ----------

@@ -23,28 +23,32 @@ def row_gates(
     q: Any, k: Any, v: Any, gate_q: Any, gate_k: Any, *, form: str = "alibi", slopes: Any = 1.0,
     scale: float | None = None,
 ) -> Array:  # fmt: skip
-    """Causal attention with sums of gates along every row of the score, in float64.
+    """Causal attention with a bias that sums the logarithms of gates between key and query, in float64.
 
-    For j <= i::
+    Every pair of a query i and a key t has a gate, sigmoid(z_it). For j <= i, the score is::
 
         S_ij = s q_i . k_j + slope sum_t log sigmoid(z_it)
+
+    The logits z_it and the range of the sum depend on `form`::
 
         "alibi":  z_it = gate_q_i . gate_k_t / sqrt(W),                             t = j .. i - 1
         "grape":  z_it = gate_q_i . R(-t) (gate_k_t / rms(gate_k_t)) / W,           t = j + 1 .. i
 
-    R(-t) rotates all pairs of channels (c and c + W/2) clockwise by t radians.
+    R(-t) rotates every pair of channels c and c + W/2 clockwise by t radians; rms is the root mean square.
 
     Parameters
     ----------
     q, k, v : (..., N, D) array
         Queries, keys and values.
     gate_q, gate_k : (..., N, W) array
-        The factors of the gates. With "alibi" they are two maps of the layer's input; W = 8 in the source. With "grape"
-        pass one array p as both, and add its two gradients; p is a map of the input, or q, k or v.
+        The vectors whose products are the logits. In the source of "alibi", they are two maps of the layer's input, and
+        W = 8. In that of "grape", both are the same array p, which is a map of the layer's input, or q, k or v. To
+        reproduce this, pass p twice; the gradient of p is the sum of the gradients of `gate_q` and `gate_k`.
     form : {"alibi", "grape"}
         Selects the formula.
     slopes : array that broadcasts to (...), optional
-        For "grape", the slope of each head as in ALiBi; for "alibi", 1. Slopes are not learned.
+        The slope of each head. In the sources, it is the slope of ALiBi for "grape", and 1 for "alibi". Slopes are not
+        learned.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -62,11 +66,11 @@ def row_gates(
     With "grape", only `gate_k` is normalised and rotated, so a gate depends on the position of its key, not on the
     distance to the query.
 
-    Both forms are defined beyond the training length. The logarithms of all gates are below 0, so the weights of far
-    keys decrease.
+    Both forms are defined beyond the training length. The logarithms of all gates are below 0, so the bias lowers the
+    scores of far keys.
 
-    The tiled kernels support neither form. They would need a running sum for each query across tiles, as for `cope`,
-    and a second product of queries and keys for every tile.
+    The tiled kernels support neither form. They would have to keep a running sum for each query from tile to tile, as
+    for `cope`. They would also have to compute the products of `gate_q` and `gate_k` for every tile.
 
     References
     ----------
@@ -75,7 +79,7 @@ def row_gates(
 
     Examples
     --------
-    Gates of one half everywhere equal ALiBi with the slope log 2:
+    If every gate is one half, this is ALiBi with the slope log 2:
 
     >>> q, gates = np.zeros((3, 2)), np.zeros((3, 4))
     >>> weights = row_gates(q, q, np.eye(3), gates, gates)
@@ -89,7 +93,7 @@ def row_gates_vjp(
     q: Any, k: Any, v: Any, gate_q: Any, gate_k: Any, *, form: str = "alibi", slopes: Any = 1.0,
     scale: float | None = None,
 ) -> tuple[Array, Pullback]:  # fmt: skip
-    """Return `row_gates` and a pullback to a dict of the gradients of all arrays, by name.
+    """Return the output of `row_gates`, and its pullback, which returns a dict of the gradients of all arrays.
 
     >>> one = np.ones((2, 4))
     >>> out, pullback = row_gates_vjp(one, one, one, one, one, form="grape")

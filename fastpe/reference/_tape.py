@@ -16,9 +16,9 @@ from fastpe.reference._rotation import rotate_vjp
 
 
 def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | None = None) -> tuple[Array, Array]:
-    """Causal attention that rotates by contextual positions, and mixes them like values, in float64.
+    """Causal attention with contextual positions, which rotate queries and keys and are mixed like values, in float64.
 
-    The position E of a token and head has D/2 cosines and D/2 sines, which may be any numbers. R(E) maps pairs of
+    Each token and head has a position E: D/2 cosines, then D/2 sines. They may be any numbers. R(E) maps every pair of
     channels c and c + D/2: (x, y) -> (x cos - y sin, x sin + y cos). For j <= i, the scores S, the output and the new
     positions E' are::
 
@@ -31,7 +31,7 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
     positions : (..., H, N, D) array
         E. In the first layer, these are the cosines and sines of RoPE's angles, equal for all heads.
     weight : (H, H) array
-        c_h is the sum of row h. The authors initialise it to zeros.
+        A matrix; c_h is the sum of its row h. The authors initialise it to zeros.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -39,7 +39,7 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
     -------
     out : (..., H, N, D) float64
     positions : (..., H, N, D) float64
-        The new positions E', an argument of `tape_map`.
+        The new positions E', which can be passed to `tape_map`.
 
     Raises
     ------
@@ -48,15 +48,15 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
 
     Notes
     -----
-    The authors' code has every cosine and sine twice, for both channels of a pair, and treats both copies equally.
-    There, `weight` looks like a map between heads, but only the sums of its rows are used.
+    The authors' code stores every cosine and sine twice, once for each channel of a pair, and treats both copies
+    equally. In that code, `weight` looks like a map between heads, but only the sums of its rows are used.
 
     In training, the authors shift all positions by a random number. Angles beyond the training length are new to the
     model, as with RoPE.
 
-    The tiled kernels do not compute this in one call. `fastpe.attention` mixes values of any width, so it can also mix
-    [v, E] for queries and keys that are already rotated. But only this reference has a pullback to E through the
-    rotation.
+    The tiled kernels do not compute this in one call. You can rotate queries and keys first, and then call
+    `fastpe.attention` with the values [v, E], because values may have any width. But only `tape_vjp` returns the
+    gradient of E through the rotation.
 
     References
     ----------
@@ -76,7 +76,9 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
 def tape_vjp(
     q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | None = None
 ) -> tuple[tuple[Array, Array], Any]:
-    """Return `tape` and a pullback from (dout, dpositions) to a dict of the gradients of all arrays, by name.
+    """Return the two outputs of `tape`, and its pullback, which returns a dict of the gradients of all arrays.
+
+    The argument of the pullback is a tuple: the gradients of the two outputs.
 
     >>> one = np.ones((1, 2, 4))
     >>> outputs, pullback = tape_vjp(one, one, one, one, [[1.0]])
@@ -110,9 +112,9 @@ def tape_vjp(
 
 
 def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
-    """Return contextual positions after a map between heads that depends on the token, in float64.
+    """Map contextual positions between heads, by a matrix that depends on the token, in float64.
 
-    For every token n, the result is E + M_n E, where M_n acts on the heads::
+    For every token n, the result is E + M_n E. The matrix M_n mixes the heads::
 
         M_n = down diag(silu(gate x_n)) up
 
@@ -121,14 +123,14 @@ def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
     positions : (..., H, N, D) array
         E, as `tape` returns it.
     x : (..., N, C) array
-        Input of the gate. In the source, it is the output of the layer's feed-forward block before the residual
-        connection.
+        The input of the gates. In the source, it is the output of the layer's feed-forward block, before the residual
+        is added.
     up : (W, H) array
-        A map from heads, which the authors initialise to zeros, so that training starts with RoPE.
+        A map from the heads to W units. The authors initialise it to zeros, so that training starts with RoPE.
     gate : (W, C) array
-        A map from the channels of x.
+        A map from the channels of x to a gate for each unit.
     down : (H, W) array
-        A map to heads.
+        A map from the units to the heads.
 
     Returns
     -------
@@ -142,7 +144,7 @@ def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
 
     References
     ----------
-    As for `tape`: PELayer in the same code.
+    As for `tape`; this is PELayer in the same code.
 
     Examples
     --------
@@ -153,7 +155,7 @@ def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
 
 
 def tape_map_vjp(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> tuple[Array, Pullback]:
-    """Return `tape_map` and a pullback to a dict of the gradients of all arrays, by name.
+    """Return the output of `tape_map`, and its pullback, which returns a dict of the gradients of all arrays.
 
     >>> one = np.ones((1, 1))
     >>> out, pullback = tape_map_vjp(np.ones((1, 1, 2)), one, one, one, one)

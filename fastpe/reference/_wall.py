@@ -15,7 +15,7 @@ from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, log
 def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> Array:
     """Causal attention with a decay for each channel, in float64.
 
-    For j <= i, with the running sums P_ic of the logarithms of gates::
+    P_ic is the running sum of the logarithms of the gates of channel c. For j <= i, the score is::
 
         S_ij = s sum_c q_ic k_jc exp(P_ic - P_jc),    P_ic = sum over t <= i of log sigmoid(logits_tc)
 
@@ -24,8 +24,8 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
     q, k, v : (..., N, D) array
         Queries, keys and values.
     logits : (..., N, D) array
-        Logits of the gates, one for each token and channel. In the source, they are a linear map of the layer's input,
-        whose bias is initialised to 8, so that there is almost no decay.
+        Logits of the gates, one for each token and channel. In the source, they are a linear map of the layer's input.
+        Its bias is initialised to 8, so that there is almost no decay at first.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -40,15 +40,16 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
 
     Notes
     -----
-    If all channels of a token share one gate, the product of query and key is multiplied by the decay of these gates.
-    In the forgetting transformer, the logarithm of the decay is added to the score instead
-    (`fastpe.columns.forget_gate`). The source can also add such a logarithm, without the scale.
+    If all channels of a token share one gate, the product of query and key is multiplied by one decay. The forgetting
+    transformer adds the logarithm of the decay to the score instead (`fastpe.columns.forget_gate`). The source has an
+    option to add such a logarithm too; it is not multiplied by s.
 
     Wall attention is defined beyond the training length: channels that have decayed stay near 0.
 
-    The tiled kernels do not support it. In tiles, exp(P_i - P_j) would be a product of two factors whose sums start at
-    the border between the tiles of query and key, so that both exponents are below 0. Rows would have to be computed
-    again for every pair of tiles, and scores within a tile would have to be computed channel by channel.
+    The tiled kernels do not support wall attention. They would have to split exp(P_i - P_j) into a factor of the query
+    and a factor of the key. Both exponents must be at most 0 to avoid overflow, so both sums would have to start
+    between the two tiles. The factors would then have to be computed again for every pair of tiles. If query and key
+    are in the same tile, scores would have to be computed channel by channel.
 
     References
     ----------
@@ -67,7 +68,9 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
 
 
 def wall_vjp(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
-    """Return `wall` and a pullback to a dict of the gradients of "q", "k", "v" and "logits".
+    """Return the output of `wall`, and its pullback, which returns a dict of gradients.
+
+    The gradients are those of "q", "k", "v" and "logits".
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = wall_vjp(one, one, one, one)

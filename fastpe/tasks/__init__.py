@@ -1,7 +1,8 @@
 """Tasks that models are trained and tested on. Each file defines one task; the file's name is its key.
 
-`task` describes what a file defines, `frame` builds sequences of tokens from it, and `sizes` gives the numbers of
-tokens and positions. You can define a task of your own in a file of the same form, in any folder (`template`).
+`task` describes what such a file defines. `frame` builds sequences of tokens from a task, and `sizes` counts their
+tokens and positions. You can define a task of your own in a file of the same form, in any folder; `template` is an
+example.
 
 From outside: `frame`, `registry`, `sizes`, `targets`, `task`.
 """

@@ -1,26 +1,26 @@
 """The sum of two numbers, digit by digit.
 
-**Sequence**: begin, a, +, b, separator (which is the sign "="), a + b, end. The length counts the digits of a and b and
-the "+". The number of digits of a is uniform, and so are the digits, except that no number with several digits begins
-with 0.
-**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
-**Chance**: measured on randomly drawn sums.
-**Without positions**: a model without a mask and without a position signal cannot tell which digits belong to the same
-power of the base.
+**Sequence**: begin, a, +, b, separator (which is the sign "="), a + b, end. The length is the number of digits of a and
+b, plus 1 for the "+". The number of digits of a is uniform. Digits are uniform too, but the most significant digit of a
+number with several digits is not 0.
+**Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
+**Chance**: not given, as there is no simple formula.
+**Without positions**: a model without a mask and without a position signal cannot tell which digits have the same place
+value.
 
 **Options**
 - `digits`: "ordinary", most significant digit first; "reversed", least significant digit first, so that a carry is
   known when it is needed; or "answer_reversed", reversed in answers only.
 - `base`: the base of the numbers.
-- `padded`: an input of length 2 n + 1 has two numbers of at most n digits. Zeros pad both numbers to n digits, and the
-  answer to n + 1; they are leading zeros, so a reversed number ends with them.
+- `padded`: whether numbers get leading zeros. In an input of length 2 n + 1, both numbers then have n digits, and the
+  answer has n + 1 digits. A reversed number ends with these zeros.
 
-**Positions**: "digits:K" (Abacus) counts the digits along a number, and is meant for "reversed". "coupled:L" gives
-digits of the same significance the same position. With "ordinary" answers, "coupled:L" needs `padded`. Otherwise the
-positions of the answer's digits would depend on whether the sum has one digit more.
+**Positions**: "digits:K" (Abacus) numbers the digits within each number, and is meant for "reversed" digits.
+"coupled:L" gives digits of the same place value the same position. With "ordinary" digits, "coupled:L" needs `padded`.
+Without it, the position of the answer's first digit would depend on the number of digits of the sum.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers" (binary,
-ordinary; there the length counts the "=" too); reversed as in Zhou et al. 2024, "Transformers can achieve length
+ordinary; there the "=" counts towards the length); reversed as in Zhou et al. 2024, "Transformers can achieve length
 generalization but not robustly"; padded and answer_reversed as in Cho et al. 2024, "Position coupling"
 (arXiv:2405.20671).
 """

@@ -1,12 +1,12 @@
 """The bit that occurs more often.
 
-**Sequence**: begin, bits, separator, bit, end. The number of zeros is uniform over 0 .. N; it is drawn again if both
-bits occur equally often.
-**Metric**: share of exact answers, including the end.
+**Sequence**: begin, bits, separator, bit, end. The number of zeros is uniform over 0 .. N, where N is the length. It is
+drawn again if both bits occur equally often.
+**Metric**: share of exactly correct answers, including the end token.
 **Chance**: 1/2.
-**Without positions**: solvable by a causal model: averaging attention is enough, and one layer with one head of width
-16 suffices. A model without a mask can answer with the right bit, but not with the end after it, because the blanks of
-an answer are indistinguishable.
+**Without positions**: a causal model can solve the task with uniform attention; one layer with one head and width 16 is
+enough. A model without a mask can output the right bit, but not the end token after it. It reads the same placeholder
+token at both positions of the answer, so both outputs are equal.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """

@@ -1,11 +1,13 @@
-"""The last place of a walk on a circle of five places that begins at 0.
+"""The last place of a walk on a circle of five places. The walk begins at place 0.
 
 **Sequence**: begin, moves, separator, place, end. A move is 0 (back), 1 (stay) or 2 (on), independent and uniform.
-**Metric**: share of exact answers, including the end.
+**Metric**: share of exactly correct answers, including the end token.
 **Chance**: the probability of the likeliest place: 1/3 at length 1, close to 1/5 at larger lengths.
-**Without positions**: counts of moves are enough, but they are needed modulo five, which is hard as in `parity`.
+**Without positions**: the counts of the three moves are enough, but the model must compute them modulo five. This is
+hard, as in the task `parity`.
 
-Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at an empty token).
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the model outputs the answer at a
+placeholder token after the input).
 """
 
 from typing import Any

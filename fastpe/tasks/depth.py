@@ -1,10 +1,12 @@
-"""Whether a symbol is in the last of k alternating blocks: the language L_k, which needs k - 2 layers.
+"""Whether a symbol is in the last of k alternating blocks.
 
-**Sequence**: begin, and k blocks of equal symbols, 0 .. 0 1 .. 1 0 .. 0 ...; all ways to divide the length into k
+The source calls this the language L_k. It needs k - 2 layers.
+
+**Sequence**: begin, then k blocks of equal symbols: 0 .. 0 1 .. 1 0 .. 0 ... All ways to divide the length into k
 blocks are equally likely. The label of a symbol is 1 in the k-th block, else 0.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
-**Chance**: the accuracy of always guessing the likelier label of each position (early labels are 0, the last is 1).
-**Without positions**: a causal model with d layers solves the task up to k = d + 2, and not at k = d + 3.
+**Chance**: the accuracy of always guessing the likelier label of each position (0 at early positions, 1 at the last).
+**Without positions**: a causal model with d layers can solve the task up to k = d + 2, but not for k = d + 3.
 
 **Options**
 - `blocks`: the number of blocks, k.

@@ -1,11 +1,12 @@
 """The input twice.
 
 **Sequence**: begin, bits, separator, the same bits twice, end. Bits are independent and uniform.
-**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
-**Chance**: 1/2 for a token, 2^-N for all.
+**Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
+**Chance**: 1/2 for a token, 2^-N for an entire answer to N bits.
 **Without positions**: not solvable by a model without a mask and without a position signal.
 
-Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at empty tokens).
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the model outputs the answer at
+placeholder tokens after the input).
 """
 
 from typing import Any

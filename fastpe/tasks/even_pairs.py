@@ -1,14 +1,15 @@
 """Whether the last bit differs from the first: 1 if it does, else 0.
 
-This is also whether adjacent bits differ an odd (1) or even (0) number of times.
+An equivalent answer: 1 if the number of pairs of different adjacent bits is odd, else 0.
 
 **Sequence**: begin, bits, separator, bit, end. Bits are independent and uniform.
-**Metric**: share of exact answers, including the end.
+**Metric**: share of exactly correct answers, including the end token.
 **Chance**: 1/2 from length 2 on; 1 at length 1.
 **Without positions**: not solvable by a model without a mask and without a position signal; solvable by a model that
 can find the first and the last bit.
 
-Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at an empty token).
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the model outputs the answer at a
+placeholder token after the input).
 """
 
 from typing import Any

@@ -3,11 +3,11 @@
 The answer depends only on the position and the length, so "a purely relative encoding may struggle" (Li 2025).
 
 **Kind**: numbers, with one answer for each.
-**Metric**: mean squared error, and this error divided by that of always answering 0.
-**Controls**: let q be the share of positions in the first quarter. On a constant input, a model whose position signal
-acts only on scores has an error of at least q (1 - q), causal or not, because nothing marks the start of the sequence.
-A model that cannot tell a sequence from its reverse has an error of at least q / 2. A causal model does not see the
-end, so it does not know the length.
+**Metric**: mean squared error, and its ratio to the error of always answering 0.
+**Controls**: let q be the share of positions in the first quarter. On a constant input, a model (causal or not) whose
+position signal acts only on scores has an error of at least q (1 - q), because its outputs are equal at all positions.
+A model that cannot tell a sequence from its reverse has an error of at least q / 2. A causal model does not see the end
+of the sequence, so it does not know the length.
 
 Source: Li 2025, section 3.4.
 """

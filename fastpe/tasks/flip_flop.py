@@ -1,18 +1,18 @@
 """The bit that was written last.
 
 **Sequence**: begin, then pairs of an instruction and a bit. Instructions are w (write), i (ignore) and r (read). The
-first one is w, the last one r; the others are i with probability `ignore`, and w or r with half of the remaining
-probability each. After w and i the bit is random; after r it is the bit written last. The label of r is the bit after
-it; other tokens have no label.
+first instruction is w, and the last is r. Each of the others is i with probability `ignore`; otherwise it is w or r
+with equal probability. The bit after w or i is random. The bit after r is the bit that was written last (after the last
+w). The label of r is the bit after it; other tokens have no label.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/2 for a label.
 **Made for causal models**: the bit after r reveals the label.
-**Without positions**: solvable by a causal model, which must learn recency.
+**Without positions**: solvable by a causal model, which must learn to find the last w.
 
 **Options**
-- `ignore`: the probability of i: 0.8 for training; 0.98 (sparse) and 0.1 (dense) for tests.
+- `ignore`: the probability of i. The source uses 0.8 in training, and 0.98 (sparse) and 0.1 (dense) in tests.
 
-Source: Liu et al. 2023, "Exposing attention glitches with flip-flop language modeling" (there 512 tokens).
+Source: Liu et al. 2023, "Exposing attention glitches with flip-flop language modeling" (there with 512 tokens).
 """
 
 from typing import Any

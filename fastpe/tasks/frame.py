@@ -1,12 +1,14 @@
-"""Builds model inputs from the draws of a task: framed tokens, targets, and weights of targets.
+"""Builds model inputs and targets from the inputs i1 .. in and answers a1 .. am that a task draws.
 
-    answer, causal          begin i1 .. in separator a1 .. am         target at the separator a1, at a1 a2, at am end
-    answer, bidirectional   begin i1 .. in separator blank .. blank   targets at the blanks: a1 .. am, end
-    labels                  begin i1 .. in                            at each i its label
-    numbers                 i1 .. in                                  at each i its answer
+The sequence and its targets depend on the kind of the task, and for answers on whether the model is causal:
 
-Sequences of a batch may differ in length; positions past the end of a sequence are padding, for which nothing is
-computed.
+    answer, causal          begin i1 .. in separator a1 .. am         separator: a1, a1: a2, ..., am: end
+    answer, bidirectional   begin i1 .. in separator blank .. blank   blanks: a1 .. am, end
+    labels                  begin i1 .. in                            each i: its label
+    numbers                 i1 .. in                                  each i: its answer
+
+The last column lists tokens and the targets at them. A blank is a placeholder token. Sequences of a batch may differ in
+length; positions past the end of a sequence are padding, for which nothing is computed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""For each symbol, the symbol that followed the last occurrence of the same symbol.
+"""For each symbol, the symbol that followed the previous occurrence of the same symbol.
 
-**Sequence**: begin, symbols. Symbols are independent and uniform. The label of a symbol that occurred before is the
-symbol that followed its last occurrence; other symbols have no label. Inputs without any label are not drawn.
+**Sequence**: begin, symbols. Symbols are independent and uniform. If a symbol occurred before, its label is the symbol
+that followed its previous occurrence; other symbols have no label. Every input has at least one label.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
-**Chance**: 1/S for a label.
+**Chance**: 1/S for a label, where S is the number of symbols.
 **Without positions**: a causal model can count positions; a model without a mask and without a position signal cannot
-tell what followed. Two layers with one head each solve the task; one layer needs a width that grows with the number of
-symbols.
+tell which symbol followed another. Two layers with one head each can solve the task. One layer needs a width that grows
+with the number of symbols.
 
 **Options**
-- `symbols`: the number of symbols, S.
+- `symbols`: S, the number of different symbols.
 
 Source: Sanford, Hsu and Telgarsky 2024, "One-layer transformers fail to solve the induction heads task"; Olsson et al.
 2022, "In-context learning and induction heads".

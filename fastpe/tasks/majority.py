@@ -1,11 +1,12 @@
 """The most frequent letter.
 
-**Sequence**: begin, letters, separator, letter, end. Letters are independent and uniform; the input is drawn again if
-several letters are most frequent.
-**Metric**: share of exact answers, including the end.
+**Sequence**: begin, letters, separator, letter, end. Letters are independent and uniform. The input is drawn again if
+two or more letters share the largest count.
+**Metric**: share of exactly correct answers, including the end token.
 **Chance**: 1 divided by the number of letters.
-**Without positions**: solvable by a causal model; counts are enough. A model without a mask can answer with the right
-letter, but not with the end after it, because the blanks of an answer are indistinguishable.
+**Without positions**: solvable by a causal model, because the counts of the letters are enough. A model without a mask
+can output the right letter, but not the end token after it. It reads the same placeholder token at both positions of
+the answer, so both outputs are equal.
 
 **Options**
 - `letters`: the number of letters.

@@ -1,15 +1,16 @@
 """The bit that is missing from a word that is written twice.
 
-**Sequence**: begin, a word of bits twice, with one of all these bits replaced by 2, separator, the replaced bit, end.
-Bits and the replaced position are independent and uniform; lengths are even.
-**Metric**: share of exact answers, including the end.
+**Sequence**: begin, a word of bits written twice, separator, missing bit, end. One bit of the input is missing: a 2
+stands in its place. The bits of the word and the position of the 2 are independent and uniform; lengths are even.
+**Metric**: share of exactly correct answers, including the end token.
 **Chance**: 1/2.
 **Without positions**: a word written twice has an even number of ones. So the missing bit is 1 if the number of
-remaining ones is odd, and a model that counts finds the bit. Without a mask the blanks of an answer are
-indistinguishable, so the end cannot be predicted and no answer is exact (`fastpe.theory.tasks.limit`).
+remaining ones is odd, else 0; a causal model can count them. A model without a mask can output the right bit, but not
+the end token after it. It reads the same placeholder token at both positions of the answer, so both outputs are equal
+(`fastpe.theory.tasks.limit`).
 
-Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there odd lengths are padded, and the answer
-is read at an empty token).
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there odd lengths are padded, and the model
+outputs the answer at a placeholder token after the input).
 """
 
 from typing import Any

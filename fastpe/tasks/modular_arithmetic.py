@@ -1,13 +1,14 @@
 """The value of an expression of digits with +, - and *, modulo five.
 
-**Sequence**: begin, digit, sign, digit, ..., digit, separator, digit, end. Digits 0 .. 4 and signs are independent and
-uniform; multiplication precedes addition and subtraction; lengths are odd.
-**Metric**: share of exact answers, including the end.
-**Chance**: near 1/5, measured on randomly drawn expressions.
-**Without positions**: a model without a mask and without a position signal cannot tell which digits a sign is between.
+**Sequence**: begin, digit, sign, digit, ..., digit, separator, value, end. Digits 0 .. 4 and signs are independent and
+uniform. Multiplication precedes addition and subtraction. Lengths are odd.
+**Metric**: share of exactly correct answers, including the end token.
+**Chance**: the probability of the likeliest value, 0: 1/5 at length 1, 0.253 at length 3, closer to 1/5 at larger
+lengths.
+**Without positions**: a model without a mask and without a position signal cannot tell between which digits a sign is.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there an even length is reduced by one, and
-the answer is read at an empty token).
+the model outputs the answer at a placeholder token after the input).
 """
 
 from typing import Any

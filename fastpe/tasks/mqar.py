@@ -1,22 +1,23 @@
 """Associative recall of several pairs: the value that belongs to a key.
 
-**Sequence**: begin, key value key value ..., then each key once more, at even positions, and 0 elsewhere. The label of
-a repeated key is its value; other tokens have no label. Keys are 1 .. V/2 - 1, values V/2 .. V - 1, all different. The
-gap of a repeated key counts steps of two tokens from the last pair to the key. Gaps are drawn without replacement. The
-probability of a gap g (from 1) is proportional to g^(power - 1), so short gaps are frequent.
+**Sequence**: begin, pairs of a key and its value, then zeros. Each key occurs once more, in place of one of the zeros.
+The label of a repeated key is its value; other tokens have no label. Keys are in 1 .. V/2 - 1 and values in
+V/2 .. V - 1; all are different. A repeated key is g steps of two tokens after the last key of the pairs, where g = 1,
+2, ... is the gap of this key. Gaps are drawn without replacement. The probability of a gap g is proportional to
+g^(power - 1), so short gaps are frequent.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
-**Chance**: 2/V for a label.
+**Chance**: 2/V for a label, where V is the number of tokens.
 **Without positions**: a model without a mask and without a position signal cannot tell which value follows a key. Two
 layers of attention solve the task: the first looks one position back, and the second looks for equal keys. One layer
 cannot solve it.
 
 **Options**
 - `pairs`: the number of pairs of a key and a value.
-- `vocabulary`: V, the number of tokens.
+- `vocabulary`: V, the number of different tokens.
 - `power`: the exponent of the distribution of gaps.
 
-Source: Arora et al. 2023, "Zoology: measuring and improving recall in efficient language models" (there,
-lengths and numbers of pairs are 64 and 4, 128 and 8, 256 and 16, 512 and 64).
+Source: Arora et al. 2023, "Zoology: measuring and improving recall in efficient language models" (there with 4 pairs at
+length 64, 8 at 128, 16 at 256, and 64 at 512).
 """
 
 import math

@@ -1,12 +1,12 @@
 """The symbols at positions 2, 4, 6, ..., followed by those at 1, 3, 5, ....
 
-**Sequence**: begin, bits, separator, the same bits in that order, end. Bits are independent and uniform.
-**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
-**Chance**: 1/2 for a token, 2^-N for all.
+**Sequence**: begin, bits, separator, the same bits in the order above, end. Bits are independent and uniform.
+**Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
+**Chance**: 1/2 for a token, 2^-N for an entire answer to N bits.
 **Without positions**: not solvable by a model without a mask and without a position signal.
 
-Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy", where positions count from 0 (there the
-answer is read at empty tokens).
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there positions count from 0, and the model
+outputs the answer at placeholder tokens after the input).
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """Whether the number of ones is even (0) or odd (1).
 
-**Sequence**: begin, bits, separator, bit, end. The number of ones is uniform over 0 .. N.
-**Metric**: share of exact answers, including the end.
-**Chance**: (N/2 + 1) / (N + 1) for an even length N, 1/2 for an odd one.
+**Sequence**: begin, bits, separator, bit, end. The number of ones is uniform over 0 .. N, where N is the length.
+**Metric**: share of exactly correct answers, including the end token.
+**Chance**: (N/2 + 1) / (N + 1) for an even length N, and 1/2 for an odd length.
 **Without positions**: hard for every transformer. Training does not find the known constructions, and no trained model
 is known to solve the task at lengths beyond those of training.
 

@@ -1,22 +1,22 @@
 """The next token of a sequence whose rule refers to tokens by their position.
 
-**Sequence**: begin, then tokens in 0 .. m - 1. The first `near` + `far` tokens are random. Each later token is the sum,
-modulo m, of the `near` tokens before it and of `far` other tokens. The label of a token is the next token, if the rule
-determines the next token.
+**Sequence**: begin, then tokens in 0 .. m - 1. The first `near` + `far` tokens are random. Each later token is a sum
+modulo m: of the `near` tokens just before it and of `far` other tokens. The label of a token is the next token, if that
+is such a sum. Other tokens have no label.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/m for a label.
-**Made for causal models**: the next token is the label.
+**Made for causal models**: the label of a token is the next token, which a model without a mask sees.
 
 **Options**
-- `rule`: which tokens the `far` ones are. "recursive": those before the near ones; "cot": the first of the sequence,
-  like a question that all steps refer to; "semi_recursive": consecutive tokens from a position that moves by one at
-  every second step.
-- `near`, `far`: how many tokens of a sum are those just before, and how many are other tokens.
-- `modulus`: m.
+- `rule`: which `far` other tokens are added. "recursive": the tokens just before the `near` tokens. "cot": the first
+  tokens of the sequence, like a question that all steps refer to. "semi_recursive": consecutive tokens, whose start
+  moves by one position for every second token of the sequence.
+- `near`, `far`: the numbers of tokens that are added: `near` tokens just before, and `far` other tokens.
+- `modulus`: m, the modulus of the sums.
 
 Source: Wang et al. 2024, "Resonance RoPE: improving context length generalization of large language models" (PosGen;
-trained at 64 tokens, tested at 256). There the first tokens are ascending, and tests begin with sequences of the
-training set.
+trained at 64 tokens, tested at 256). In the source, the first tokens are ascending, and each test sequence begins with
+a sequence of the training set.
 """
 
 from typing import Any

@@ -1,14 +1,14 @@
-"""A copy of the input, whose few symbols repeat.
+"""A copy of the input, in which symbols may repeat.
 
 **Sequence**: begin, symbols, separator, the same symbols, end. Symbols are independent and uniform.
-**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
-**Chance**: 1/S for a token of S symbols, S^-N for all.
+**Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
+**Chance**: 1/S for a token, S^-N for an entire answer. The input has N symbols.
 **Without positions**: not solvable by a model without a mask and without a position signal. A causal model has to
-count. Looking up what followed the last symbol is not enough: since symbols repeat, the last symbol may occur at
-several positions.
+count. It cannot just look up the symbol that follows the last copied symbol in the input, because that symbol may occur
+several times.
 
 **Options**
-- `symbols`: the number of symbols, S.
+- `symbols`: S, the number of different symbols.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """

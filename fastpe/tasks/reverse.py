@@ -1,14 +1,15 @@
 """The input from its end to its beginning.
 
 **Sequence**: begin, symbols, separator, the same symbols backwards, end. Symbols are independent and uniform.
-**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
-**Chance**: 1/S for a token of S symbols, S^-N for all.
+**Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
+**Chance**: 1/S for a token, S^-N for an entire answer. The input has N symbols.
 **Without positions**: not solvable by a model without a mask and without a position signal.
 
 **Options**
-- `symbols`: the number of symbols, S.
+- `symbols`: S, the number of different symbols.
 
-Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at empty tokens).
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the model outputs the answer at
+placeholder tokens after the input).
 """
 
 from typing import Any

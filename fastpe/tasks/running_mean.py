@@ -3,7 +3,7 @@
 A model without a mask must know which tokens precede a position, and how many; a causal model must only average.
 
 **Kind**: numbers, with one answer for each.
-**Metric**: mean squared error, and this error divided by that of always answering 0.
+**Metric**: mean squared error, and its ratio to the error of always answering 0.
 **Controls**: a model that cannot tell a sequence from its reverse has an error of at least
 (1/N) sum_i (1/i + 1/(N+1-i) - 2/(i(N+1-i))) / 4. A model that does not know the order at all has an error of at least
 H/N (1 - H/N) - (1 - H/N)^2 / (N - 1), where H is the N-th harmonic number.

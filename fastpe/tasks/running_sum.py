@@ -3,7 +3,7 @@
 A model without a mask must tell left from right; a causal model must count, because softmax gives means, not sums.
 
 **Kind**: numbers, with one answer for each.
-**Metric**: mean squared error, and this error divided by that of always answering 0, (N + 1) / 2.
+**Metric**: mean squared error, and its ratio to (N + 1) / 2, the error of always answering 0.
 **Controls**: a model that cannot tell a sequence from its reverse has an error of at least (N - 1) / 4. The same bound
 holds for a model that does not know the order at all.
 

@@ -3,11 +3,11 @@
 The simplest task that needs relative positions: attend one position to the left.
 
 **Kind**: numbers, with one answer for each.
-**Metric**: mean squared error, and this error divided by that of always answering 0.
+**Metric**: mean squared error, and its ratio to the error of always answering 0.
 **Controls**: a model that cannot tell a sequence from its reverse has an error of at least (N - 1) / (2 N). A model
 that does not know the order at all has an error of at least ((N - 1) / N)^2.
 
-Source: an own construction; the bounds are derived as for the running sum.
+Source: own construction; the bounds are derived as for the running sum.
 """
 
 from typing import Any

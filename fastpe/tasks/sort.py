@@ -1,13 +1,15 @@
 """The input in ascending order; its symbols are all different.
 
-**Sequence**: begin, symbols, separator, the same symbols in order, end. Symbols are drawn without replacement.
-**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
-**Chance**: for the entire answer, one over the number of sets of N out of S symbols; for a token, the accuracy of
-always guessing the likeliest symbol at its position.
-**Without positions**: solvable: the next symbol is the smallest one that is larger than the last.
+**Sequence**: begin, symbols, separator, the same symbols in ascending order, end. Symbols are drawn without
+replacement.
+**Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
+**Chance**: for the entire answer, 1 divided by the number of ways to choose N of S symbols; for a token, the accuracy
+of always guessing the likeliest symbol at its position. N is the length.
+**Without positions**: solvable by a causal model: the next symbol of the answer is the smallest symbol of the input
+that is larger than the last symbol of the answer so far.
 
 **Options**
-- `symbols`: S, the number of symbols to choose from; an input cannot be longer.
+- `symbols`: S, the number of symbols to choose from, which is also the largest length.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """

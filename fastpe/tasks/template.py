@@ -1,12 +1,12 @@
 """Every symbol twice: a b becomes a a b b.
 
 **Sequence**: begin, symbols, separator, every symbol twice, end. Symbols are independent and uniform.
-**Chance**: 1/S for a token of S symbols, S^-N for all.
+**Chance**: 1/S for a token, S^-N for an entire answer. The input has N symbols.
 
 **Options**
-- `symbols`: the number of symbols, S.
+- `symbols`: S, the number of different symbols.
 
-Source: an own construction.
+Source: own construction.
 """
 
 import numpy as np

@@ -1,9 +1,10 @@
 """The next token of a text, which is a file of yours or all files of a folder (`--data`).
 
 **Tokens**: the bytes of the files, or the characters that occur in the text (`tokens`). The run folder stores the
-vocabulary. With characters, byte order marks (U+FEFF) are removed, and the line ends CRLF and CR become LF.
-**Parts**: the last `share` of the tokens is used only for validation, and the tokens before it for training. If there
-are several documents (files, or texts that end with the `separator`), no document is split.
+vocabulary. If tokens are characters, byte order marks (U+FEFF) are removed, and CRLF and CR become LF.
+**Parts**: the last tokens of the text, a fraction `share` of it, are used only for validation, and the tokens before
+them for training. The text may consist of several documents: files, or passages that end with the `separator`. Then no
+document is divided between the two parts.
 **Sequences**: in training, `train_length` tokens from a random place; the target of each is the next token.
 **Metric**: mean cross entropy of all tokens of the validation part, in nats, and in bits per byte of the text. Bits per
 byte can be compared across vocabularies. The text is cut into blocks of the tested length, and every block is read

@@ -1,13 +1,14 @@
 """A copy of the input, whose symbols are all different.
 
 **Sequence**: begin, symbols, separator, the same symbols, end. Symbols are drawn without replacement.
-**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
-**Chance**: 1/S for a token of S symbols, (S - N)! / S! for all.
-**Without positions**: a causal model with two layers solves the task; the second layer looks up what followed the last
-symbol. A model without a mask and without a position signal cannot, because the blanks are indistinguishable.
+**Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
+**Chance**: 1/S for a token, (S - N)! / S! for an entire answer. N is the length.
+**Without positions**: a causal model with two layers can solve the task. The second layer looks up the symbol that
+follows the last copied symbol in the input. A model without a mask cannot solve it: it reads the same placeholder token
+at all positions of the answer, so its outputs there are equal.
 
 **Options**
-- `symbols`: S, the number of symbols to choose from; an input cannot be longer.
+- `symbols`: S, the number of symbols to choose from, which is also the largest length.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """

@@ -33,12 +33,13 @@ def page(
     name : str
         Key of an encoding, or a sum such as "sinusoidal+alibi". With `run` it may be left out.
     length : int or sequence of int, optional
-        Lengths to look at in addition to the training length, at most 16,384. The default is twice and four times the
-        training length. For a table, each length stands for the window of positions from the previous length on.
+        Lengths to examine in addition to the training length, at most 16,384. By default, these are twice and four
+        times the training length. If the encoding adds a table of positions to the input, its quantities at a length
+        are those of the positions between the previous length and this length.
     train_length : int
         N, the length that the encoding is made for.
     dim, heads : int
-        Width of the model, at most 4,096, and its attention heads.
+        Width of the model, at most 4,096, and its number of attention heads.
     causal : bool
         Whether the model has a causal mask. It always has one if the encoding is made only for causal models.
     run : str, pathlib.Path or Transformer, optional
@@ -50,10 +51,15 @@ def page(
     Returns
     -------
     dict of str to Record
-        The keys are names such as "toeplitz", or "nearest@100" if the number belongs to a length. A record has `id`
-        (Q1 to Q20, I1 to I8), `value`, `kind` ("exact", "certified", "estimate"), the bounds `low` and `high`,
-        `inputs`, `why` (what the number decides) and `how` (how it is computed). Quantities that have no meaning for
-        the encoding are missing.
+        The keys are names of quantities, such as "toeplitz". A quantity that depends on the length has a key such as
+        "nearest@100". Quantities that have no meaning for the encoding are missing. The attributes of a record are:
+
+        - `id`: the identifier of the quantity, Q1 to Q20 or I1 to I8;
+        - `value`, and its bounds `low` and `high`;
+        - `kind`: "exact", "certified" (the bounds are proved) or "estimate";
+        - `inputs`: the sizes and options of the computation;
+        - `why`: what the number decides for a user;
+        - `how`: how the number is computed.
 
     Raises
     ------
