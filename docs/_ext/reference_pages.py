@@ -6,7 +6,6 @@ escaped HTML, by the functions that also make the atlas.
 
 import html
 import inspect
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,12 @@ from fastpe.encodings.catalogue import Entry
 from fastpe.encodings.encoding import FUNCTIONS, OUTCOMES, USES, Encoding
 from fastpe.encodings.slots import SLOTS
 from fastpe.pictures.atlas import findings, prose
-from fastpe.pictures.look import look
+from fastpe.pictures.atlas.card import pictures
 from fastpe.tasks import frame
 from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.task import Task
 from fastpe_cli.main import LOOK, MAKE
 
-_HEADS = 4  # heads of the pictures
 _DIRECTIONS = {
     "yes": "distinguished, even without a causal mask", "no": "distinguished only with a causal mask",
     "causal": "for causal models only", "unknown": "not stated",
@@ -63,7 +61,7 @@ def _write_all(app: Sphinx) -> None:
         raise ValueError(f"encodings cannot be loaded: {broken}")
     for number, entry in enumerate(every, 1):
         log.info("encoding %d of %d: %s", number, len(every), entry.key)
-        pages[f"encodings/{entry.key}.md"] = _encoding(entry, folder / "encodings")
+        pages[f"encodings/{entry.key}.md"] = _encoding(entry)
     pages["encodings/index.md"] = _encodings(every)
     pages["slots.md"] = _slots()
     tasks, _ = TASKS.load_all()
@@ -175,7 +173,7 @@ def _text(words: str) -> str:
     return "".join(f"\\{sign}" if sign in "\\`*_{}[]<>|~$" else sign for sign in words)
 
 
-def _encoding(entry: Entry, folder: Path) -> str:
+def _encoding(entry: Entry) -> str:
     key, encoding = entry.key, registry.get(entry.key)
     told = prose.parts(registry.page(key))
     parts = [f"# {key}\n", _raw(f"<p>{told.title}</p>")]
@@ -185,30 +183,12 @@ def _encoding(entry: Entry, folder: Path) -> str:
     shown = f'<div class="formula">{convert(formula, display="block")}</div>' if formula else told.formula
     if shown:
         parts += ["## Formula\n", _raw(shown)]
-    parts += [_picture(key, encoding, folder), _usage(key, encoding), "## Facts\n", _facts(entry, encoding)]
+    parts += ["## Picture\n", _raw(f'<div class="pictures">{pictures(key, encoding)}</div>'), _usage(key, encoding), "## Facts\n", _facts(entry, encoding)]
     parts.append(_options(encoding.options))
     if told.rest:
         parts += ["## Details\n", _raw(told.rest)]
     parts += [_findings(key), "## Source code\n", _source(key, encoding)]
     return "\n".join(part for part in parts if part)
-
-
-def _picture(key: str, encoding: Encoding, folder: Path) -> str:
-    causal = encoding.direction == "causal"
-    seen = look(key, heads=_HEADS, causal=causal)
-    if not seen.views:
-        why = "Its effect depends on the content of a layer's input" if encoding.gate else "It fills no array"
-        more = f"; the [atlas](pathname:../../atlas.html#{key}) shows what it does at first" if encoding.gate else ""
-        return f"## Picture\n\n{why}, so there is no picture of it before training{more}.\n"
-    path = folder / "images" / f"{key}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fastpe.show(key, heads=_HEADS, causal=causal).savefig(path, dpi=90)
-    described = " ".join(view.described() for views in seen.views.values() for view in views)
-    alt = " ".join(described.split()).replace('"', "'")
-    call = f"fastpe.show({key!r}, heads={_HEADS}{', causal=True' if causal else ''})"
-    return f"## Picture\n\n```{{figure}} images/{key}.png\n:alt: {alt}\n\n`{call}`\n```\n"
 
 
 def _usage(key: str, encoding: Encoding) -> str:
