@@ -183,7 +183,13 @@ def _encoding(entry: Entry) -> str:
     shown = f'<div class="formula">{convert(formula, display="block")}</div>' if formula else told.formula
     if shown:
         parts += ["## Formula\n", _raw(shown)]
-    parts += ["## Picture\n", _raw(f'<div class="pictures">{pictures(key, encoding)}</div>'), _usage(key, encoding), "## Facts\n", _facts(entry, encoding)]
+    parts += [
+        "## Picture\n",
+        _raw(f'<div class="pictures">{pictures(key, encoding)}</div>'),
+        _usage(key, encoding),
+        "## Facts\n",
+        _facts(entry, encoding),
+    ]
     parts.append(_options(encoding.options))
     if told.rest:
         parts += ["## Details\n", _raw(told.rest)]
@@ -252,15 +258,20 @@ def _findings(key: str) -> str:
 
 def _source(key: str, encoding: Encoding) -> str:
     """The path of the file, and a function of the file, which `sphinx.ext.viewcode` links to its source."""
-    file = registry.file_of(key)
-    path = file.relative_to(Path(fastpe.__file__).parent.parent)
+    path = registry.file_of(key).relative_to(Path(fastpe.__file__).parent.parent)
     module = ".".join(path.with_suffix("").parts)
-    found = (getattr(encoding, name) for name in FUNCTIONS)
-    own = [each for each in found if inspect.isfunction(each) and each.__module__ == module]
+    found = {name: getattr(encoding, name) for name in FUNCTIONS}
+    own = [name for name, each in found.items() if _place(each) == (module, name)]
     said = f"`{path}`\n"
     if not own:
         return said
-    return f"{said}\n```{{eval-rst}}\n.. autofunction:: {module}.{own[0].__name__}\n   :no-index:\n```\n"
+    names = ", ".join(inspect.signature(found[own[0]]).parameters)
+    return f"{said}\n```{{py:function}} {own[0]}({names})\n:module: {module}\n:no-index:\n```\n"
+
+
+def _place(function: Any) -> tuple[str, str]:
+    """The module and the name of a function."""
+    return getattr(function, "__module__", ""), getattr(function, "__name__", "")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def _for_site(path: Path, known: dict[Path, str], folder: Path) -> str:
     """The content of a Markdown file with links for the site; images are copied into the folder of the page."""
 
     def link(found: re.Match[str]) -> str:
-        words, (target, _, part) = found["words"], found["target"].partition("#")
+        words, target = found["words"], found["target"].partition("#")[0]
         if re.match(r"[a-z]+:", target) or not target:
             return found[0]
         file = (path.parent / target).resolve()

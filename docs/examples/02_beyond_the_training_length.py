@@ -15,19 +15,28 @@ import numpy as np
 import fastpe
 
 # %%
+# Settings of a small model that learns many tasks. Training ends early once all validation answers are right.
+
+small = {
+    "causal": True, "width": 32, "hidden": 128, "layers": 2, "heads": 2, "norm": "layernorm", "final_norm": True,
+    "activation": "gelu", "lr": 3e-3, "warmup": 50, "decay": "linear", "weight_decay": 0.01, "clip": 1.0,
+    "samples": 3200, "epochs": 12, "validation": 256, "stop_solved": True, "test_sequences": 300,
+}  # fmt: skip
+
+# %%
 # `fastpe.compare` trains every encoding with the same seeds and compares the results. The runs are stored in a folder,
 # so that the same call continues after an interruption. Here the folder is a temporary one.
 
 folder = Path(tempfile.mkdtemp())
 found = fastpe.compare(
     ["rope", "alibi"],
-    ["sort"],
+    {"sort": {"options": {"symbols": 40}}},
     seeds=7,
     baseline="rope",
     out=folder / "study",
-    causal=True, width=32, hidden=128, layers=2, heads=2,
-    train_length=12, samples=16_000, epochs=1, test_sequences=200,
-)  # fmt: skip
+    train_length=12,
+    **small,
+)
 print(found)
 
 # %%
@@ -57,9 +66,12 @@ panel.legend(title="mean, and each seed")
 # The verdicts compare ALiBi with RoPE on the same seeds. "Not told apart" would mean that these seeds show no
 # difference, not that there is none.
 
-for cell in found.summary["cells"]:
-    if "verdict" in cell:
-        print(cell["encoding"], cell["length"], cell["verdict"])
+for each in found.summary["comparisons"]:
+    difference = each["difference"]
+    print(
+        f"{each['encoding']} - {each['baseline']} at {each['length']}: {each['verdict']}, "
+        f"{difference['mean']:+.3f} [{difference['low']:+.3f}, {difference['high']:+.3f}]"
+    )
 
 # %%
 # The study folder has a page, ``report.html``, with the same results, and tables for other programs.

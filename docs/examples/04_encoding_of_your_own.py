@@ -78,8 +78,8 @@ before = fastpe.show(key, heads=4, causal=True, train_length=32)
 # Train a model whose task is to recall the last written bit among distractors.
 
 config = fastpe.TrainConfig(
-    key, task="flip_flop", causal=True, width=32, hidden=128, layers=2, heads=4,
-    train_length=16, samples=12_800, epochs=1, test_sequences=200,
+    key, task="flip_flop", causal=True, width=32, hidden=128, layers=2, heads=4, norm="layernorm", final_norm=True,
+    lr=3e-3, warmup=50, decay="linear", clip=1.0, train_length=16, samples=3200, epochs=8, test_sequences=300,
 )  # fmt: skip
 result = fastpe.train(config, progress=False)
 print(result)

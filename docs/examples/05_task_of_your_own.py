@@ -2,8 +2,8 @@
 A task of your own
 ==================
 
-A task is a file: a function that draws inputs and answers, and a record. In this task, the answer is the first symbol of
-the input plus the last one, so that a model must find both ends at every length.
+A task is a file: a function that draws inputs and answers, and a record. In this task, the answer is the first symbol
+of the input plus the last one, so that a model must find both ends at every length.
 """
 
 import tempfile
@@ -65,8 +65,9 @@ figure, panel = plt.subplots(figsize=(7, 3.8), layout="constrained")
 panel.axvspan(0.5, 2.4, color="0.93")
 for encoding in ("rope", "t5", "nope"):
     config = fastpe.TrainConfig(
-        encoding, task=key, causal=True, width=32, hidden=128, layers=2, heads=2,
-        train_length=12, samples=25_600, epochs=1, lr=2e-3, test_lengths=lengths, test_sequences=300,
+        encoding, task=key, causal=True, width=32, hidden=128, layers=2, heads=2, norm="layernorm", final_norm=True,
+        lr=3e-3, warmup=50, decay="linear", clip=1.0, train_length=12, samples=3200, epochs=12, validation=256,
+        stop_solved=True, test_lengths=lengths, test_sequences=300,
     )  # fmt: skip
     result = fastpe.train(config, progress=False)
     panel.plot(lengths, [100 * result.result["test"][each]["exact"] for each in lengths], marker="o", label=encoding)

@@ -2,8 +2,8 @@
 What theory says before training
 ================================
 
-Some properties of an encoding follow from its formula. `fastpe.theory` computes them without training, and says for each
-number whether it is exact, certified by bounds, or an estimate.
+Some properties of an encoding follow from its formula. `fastpe.theory` computes them without training, and says for
+each number whether it is exact, certified by bounds, or an estimate.
 """
 
 import matplotlib.pyplot as plt

@@ -15,7 +15,8 @@ import matplotlib.pyplot as plt
 import fastpe
 
 small = {
-    "causal": True, "width": 32, "hidden": 64, "layers": 1, "heads": 2, "train_length": 8, "samples": 3200, "epochs": 1,
+    "causal": True, "width": 32, "hidden": 64, "layers": 1, "heads": 2, "norm": "layernorm",
+    "final_norm": True, "lr": 3e-3, "train_length": 8, "samples": 6400, "epochs": 1,
     "test_sequences": 100,
 }  # fmt: skip
 folder = Path(tempfile.mkdtemp())
@@ -61,8 +62,8 @@ panel.set(xlabel="length of the input", ylabel="right answers, %", ylim=(0, 103)
 panel.legend(title="one point for each seed")
 
 # %%
-# Without Dask: every job of an array makes one shard, a part of the runs, in its own folder, and a last job merges them.
-# In the shell: ``fastpe compare ... --shard 1/2 --out part1``, and then ``fastpe merge part1 part2 --out whole``.
+# Without Dask: every job of an array makes one shard, a part of the runs, in its own folder, and a last job merges
+# them. In the shell: ``fastpe compare ... --shard 1/2 --out part1``, and then ``fastpe merge part1 part2 --out whole``.
 
 for number in (1, 2):
     fastpe.compare(

@@ -184,8 +184,8 @@ class Encoding:
         What it needs that a plain sequence of tokens does not have: positions of digits, several coordinates, or a
         graph.
     ulp : float or callable
-        Bound on the error of a float64 fill, in units of `eps * max|slot|`: a number, or a function (spec, **options)
-        that returns a number or an array that broadcasts against the slot. See
+        Bound on the error of a float64 fill, in units of `eps * max|slot|`: a number, or a function ``(spec,
+        **options)`` that returns a number or an array that broadcasts against the slot. See
         `fastpe.doctor.allowed_error.fill_bound`.
     per_layer : tuple of str
         The parameters that each layer has separately.
@@ -197,36 +197,36 @@ class Encoding:
     gate : Gate, optional
         What the model's layers compute from their input with the encoding's parameters, instead of a slot.
     reference : callable
-        (spec, params, **options) -> {slot: float64 array}: the printed formula in NumPy.
+        ``(spec, params, **options)`` -> {slot: float64 array}: the printed formula in NumPy.
     fill : callable, optional
-        (spec, params, out, **options) writes the slots to the arrays of the dict `out`, which may have any strides,
+        ``(spec, params, out, **options)`` writes the slots to the arrays of the dict `out`, which may have any strides,
         usually with compiled loops. Default: the results of `reference` are copied.
     pull : callable, optional
-        (spec, params, dslots, dparams, **options) adds the parameters' gradients to dparams. Required to train
+        ``(spec, params, dslots, dparams, **options)`` adds the parameters' gradients to dparams. Required to train
         parameters.
     init : callable
-        (spec, rng, **options) -> {parameter: float64 array}: the authors' initial values.
+        ``(spec, rng, **options)`` -> {parameter: float64 array}: the authors' initial values.
     parameters : callable
-        (spec, **options) -> {parameter: shape}; empty if nothing is learned.
+        ``(spec, **options)`` -> {parameter: shape}; empty if nothing is learned.
     shapes : callable
-        (spec, **options) -> {slot: shape}, if the shapes are not the usual ones or depend on the options.
+        ``(spec, **options)`` -> {slot: shape}, if the shapes are not the usual ones or depend on the options.
     plain : callable
-        (spec, **options) -> {slot: value} for the slots that are not arrays: "scale", "pairs", "rectify".
+        ``(spec, **options)`` -> {slot: value} for the slots that are not arrays: "scale", "pairs", "rectify".
     axes : callable
-        (**options) -> the number of coordinates of a position.
+        ``(**options)`` -> the number of coordinates of a position.
     moves : callable
-        (**options) -> whether, past the training length, a longer sequence changes the slots of earlier positions (or
-        of the cells of a grid), so that cached keys become invalid.
+        ``(**options)`` -> whether, past the training length, a longer sequence changes the slots of earlier positions
+        (or of the cells of a grid), so that cached keys become invalid.
     column : callable
-        (spec, **options) -> a tuple with one slope for each head, or None. A tuple states that in a causal model the
-        scores of a head grow by the head's slope per position of the key, and depend on positions in no other way. Only
-        an encoding with such a tuple can use positions that depend on the tokens.
+        ``(spec, **options)`` -> a tuple with one slope for each head, or None. A tuple states that in a causal model
+        the scores of a head grow by the head's slope per position of the key, and depend on positions in no other way.
+        Only an encoding with such a tuple can use positions that depend on the tokens.
     check : callable
-        (spec, **options) raises an error for an invalid request before any computation.
+        ``(spec, **options)`` raises an error for an invalid request before any computation.
     remarks : callable
-        (spec, **options) -> tuple of sentences about this request, which the user is shown.
+        ``(spec, **options)`` -> tuple of sentences about this request, which the user is shown.
     resize : callable, optional
-        (params, **sizes) -> {parameter: array}: learned parameters, converted to another length, grid or window.
+        ``(params, **sizes)`` -> {parameter: array}: learned parameters, converted to another length, grid or window.
     file : str
         For an encoding of your own, the name of the file that defines it; set by `fastpe.register`.
 

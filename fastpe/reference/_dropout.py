@@ -36,7 +36,7 @@ def dropout_factors(shape: tuple[int, int], rate: float, *, key: tuple[int, ...]
     """Return the factors of dropout for an array: 0 with probability `rate`, else 1 / (1 - rate).
 
     Each row is divided into cells of 64 columns, which are numbered row by row. Element 16 w + b of cell n is kept or
-    dropped by word w of the four words that `philox4x32` returns for the counter (16 n + b, *counter).
+    dropped by word w of the four words that `philox4x32` returns for the counter ``(16 n + b, *counter)``.
 
     Examples
     --------
