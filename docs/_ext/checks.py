@@ -9,11 +9,10 @@
 import importlib
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
+from links import broken
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -23,7 +22,6 @@ from fastpe.pictures.atlas.page import atlas
 
 MODULES = ("angles", "bands", "columns", "reference", "spans", "tasks", "temperatures", "theory", "torch")
 """Public modules, whose names are checked too. The framework of fastpe.torch may be missing."""
-_LOADING = {("script", "src"), ("img", "src"), ("source", "src"), ("iframe", "src"), ("link", "href")}
 _FIGURE = re.compile(r'<div class="pictures">.*?</div>', re.DOTALL)
 _LOG = logging.getLogger(__name__)
 
@@ -75,49 +73,3 @@ def _without_style(folder: Path) -> list[str]:
     figures = "".join("".join(_FIGURE.findall(page.read_text("utf-8"))) for page in pages)
     used = {name for names in re.findall(r'class="([^"]+)"', figures) for name in names.split()}
     return [f"fastpe.css has no rule for .{name} of figures" for name in sorted(used) if f".{name}" not in style]
-
-
-class _Page(HTMLParser):
-    """The links, the loaded files and the parts of a page."""
-
-    def __init__(self, content: str) -> None:
-        super().__init__()
-        self.links: set[str] = set()
-        self.loaded: set[str] = set()
-        self.parts: set[str] = set()
-        self.feed(content)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect the attributes of one element."""
-        for name, value in attrs:
-            if value is None:
-                continue
-            if name == "id" or (tag == "a" and name == "name"):
-                self.parts.add(value)
-            if (tag, name) in _LOADING and ("rel", "canonical") not in attrs:
-                self.loaded.add(value)
-            elif tag == "a" and name == "href":
-                self.links.add(value)
-
-
-def broken(folder: Path) -> list[str]:
-    """Describe every link inside a folder of HTML that leads nowhere, and every file that is loaded from elsewhere."""
-    pages = {path: _Page(path.read_text("utf-8")) for path in sorted(folder.rglob("*.html"))}
-    found = []
-    for path, page in pages.items():
-        name = path.relative_to(folder)
-        for link in sorted(page.loaded | page.links):
-            place = urlsplit(link)
-            if place.scheme or place.netloc:
-                if link in page.loaded and place.scheme != "data":
-                    found.append(f"{name} loads {link}")
-                continue
-            target = path if not place.path else (path.parent / unquote(place.path)).resolve()
-            if target.is_dir():
-                target /= "index.html"
-            part = unquote(place.fragment)
-            if not target.exists():
-                found.append(f"{name}: {link} does not exist")
-            elif part and target in pages and part not in pages[target].parts and not re.match(r":~:text", part):
-                found.append(f"{name}: {link} has no such part")
-    return found

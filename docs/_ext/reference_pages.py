@@ -126,8 +126,8 @@ def _toctree(names: Iterable[str]) -> str:
 
 def _encodings(every: Sequence[Entry]) -> str:
     parts = [
-        f"# Encodings\n\nfastpe has {len(every)} position encodings. The page of an encoding has its formula, a picture, "
-        "its options, its source and the results that were measured here. "
+        f"# Encodings\n\nfastpe has {len(every)} position encodings. The page of an encoding has its formula, a "
+        "picture, its options, its source and the results that were measured here. "
         "[Choosing an encoding](/guide/choosing.md) says which of them to try first. "
         "The [atlas](pathname:../../atlas.html) shows all of them on one page with filters; "
         "`fastpe atlas` makes the same page on your machine.\n\n"
@@ -386,8 +386,8 @@ def _command(command: click.Command) -> str:
 
 def _commands() -> str:
     parts = [
-        "# Commands\n\nEach page has what `fastpe COMMAND --help` prints. All commands print errors as one line and end "
-        "with status 0 (success), 1 (failure) or 2 (wrong request).\n"
+        "# Commands\n\nEach page has what `fastpe COMMAND --help` prints. All commands print errors as one line and "
+        "end with status 0 (success), 1 (failure) or 2 (wrong request).\n"
     ]
     for title, commands in {"Train, test and compare": MAKE, "Look up and check": LOOK}.items():
         rows = [

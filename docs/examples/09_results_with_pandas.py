@@ -6,6 +6,7 @@ Every study writes ``results.csv``: one row for each run, length and metric. Thi
 the file into a data frame.
 """
 
+# Needs: pandas
 import tempfile
 from pathlib import Path
 
