@@ -129,7 +129,7 @@ def _encodings(every: Sequence[Entry]) -> str:
         f"# Encodings\n\nfastpe has {len(every)} position encodings. The page of an encoding has its formula, a "
         "picture, its options, its source and the results that were measured here. "
         "[Choosing an encoding](/guide/choosing.md) says which of them to try first. "
-        "The [atlas](pathname:../../atlas.html) shows all of them on one page with filters; "
+        'The <a href="../../atlas.html">atlas</a> shows all of them on one page with filters; '
         "`fastpe atlas` makes the same page on your machine.\n\n"
         "The column *longer sequences* gives published results on sequences longer than in training. *holds*: the "
         "quality holds without further training; *partly*: up to some length, or in some reports; *tuned*: after "
