@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -175,22 +174,15 @@ def _text(words: str) -> str:
 
 def _encoding(entry: Entry) -> str:
     key, encoding = entry.key, registry.get(entry.key)
-    told = prose.parts(registry.page(key))
+    latex = getattr(encoding, "formula", "")
+    told = prose.parts(registry.page(key), *([latex] if latex else []))
     parts = [f"# {key}\n", _raw(f"<p>{told.title}</p>")]
     if use_when := getattr(encoding, "use_when", ""):
-        parts.append(_raw(f'<p class="use-when"><strong>Use it when</strong> {prose.inline(use_when)}</p>'))
-    formula = getattr(encoding, "formula", "")
-    shown = f'<div class="formula">{convert(formula, display="block")}</div>' if formula else told.formula
-    if shown:
-        parts += ["## Formula\n", _raw(shown)]
-    parts += [
-        "## Picture\n",
-        _raw(f'<div class="pictures">{pictures(key, encoding)}</div>'),
-        _usage(key, encoding),
-        "## Facts\n",
-        _facts(entry, encoding),
-    ]
-    parts.append(_options(encoding.options))
+        parts.append(_raw(f'<p class="use-when"><strong>Use it when</strong> {prose.inline(use_when)}.</p>'))
+    if told.formula:
+        parts += ["## Formula\n", _raw(told.formula)]
+    parts += ["## Picture\n", _raw(f'<div class="pictures">{pictures(key, encoding)}</div>'), _usage(key, encoding)]
+    parts += ["## Facts\n", _facts(entry, encoding), _options(encoding.options)]
     if told.rest:
         parts += ["## Details\n", _raw(told.rest)]
     parts += [_findings(key), "## Source code\n", _source(key, encoding)]
