@@ -2,12 +2,16 @@
 A study on several machines
 ===========================
 
-`fastpe.compare` can give its runs to Dask, which starts workers on other machines. This example starts two workers on
-this machine, and then shows the other way, without Dask: shards.
+`fastpe.compare` can give its runs to Dask, whose workers may be on other machines. This example starts a scheduler and
+two workers on this machine, and then shows the other way, without Dask: shards.
 """
 
 # Needs: distributed
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -22,9 +26,26 @@ small = {
 folder = Path(tempfile.mkdtemp())
 
 # %%
-# ``cluster="local"`` starts workers here. On a real cluster it is the address of a scheduler or a scheduler file, and
-# `out` is a folder that all machines share. Dask authenticates nobody by default: use it only in a network in which you
-# trust everyone.
+# Start a scheduler and the workers. On a cluster these are commands on several machines, or jobs of a queue, and all
+# machines share the folder. (``cluster="local"`` starts workers on this machine without these lines.) Dask authenticates
+# nobody by default: use it only in a network in which you trust everyone.
+
+address = folder / "scheduler.json"
+dask = [sys.executable, "-m", "dask"]
+where = ["--scheduler-file", str(address)]
+one_thread = {**os.environ, "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+local = ["--host", "127.0.0.1", "--no-dashboard"]
+started = [subprocess.Popen([*dask, "scheduler", *where, *local], **quiet)]
+while not address.exists():
+    time.sleep(0.1)
+for _ in range(2):
+    started.append(
+        subprocess.Popen([*dask, "worker", *where, *local, "--nthreads", "1", "--no-nanny"], env=one_thread, **quiet)
+    )
+
+# %%
+# Now the study. `out` is a folder that all machines share.
 
 ended = []
 
@@ -36,16 +57,13 @@ def listen(event):
 
 
 found = fastpe.compare(
-    ["alibi", "nope"],
-    ["bin_majority"],
-    seeds=3,
-    out=folder / "study",
-    cluster="local",
-    workers=2,
-    progress=listen,
-    **small,
+    ["alibi", "nope"], ["bin_majority"], seeds=3, out=folder / "study", cluster=str(address), progress=listen, **small
 )
 print(len(ended), "runs ended, in this order:", *ended, sep="\n  ")
+
+for process in reversed(started):
+    process.terminate()
+    process.wait()
 
 # %%
 # The results have the same bits on any number of workers, as long as the CPUs and versions are the same. fastpe refuses
