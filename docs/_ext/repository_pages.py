@@ -39,8 +39,11 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _write_all(app: Sphinx) -> None:
     known = pages()
+    Path(app.srcdir, "results").mkdir(exist_ok=True)
+    for picture in (ROOT / "bench" / "results").glob("*.png"):  # pages of the guide show them, too
+        shutil.copyfile(picture, Path(app.srcdir, "results", picture.name))
     for path, page in known.items():
-        write(Path(app.srcdir, f"{page}.md"), _for_site(path, known, Path(app.srcdir, page).parent))
+        write(Path(app.srcdir, f"{page}.md"), _for_site(path, known))
     results = sorted(page.removeprefix("results/") for page in known.values() if page.startswith("results/"))
     write(Path(app.srcdir, "results", "index.md"), _index(results))
 
@@ -53,8 +56,8 @@ def _index(names: list[str]) -> str:
     )
 
 
-def _for_site(path: Path, known: dict[Path, str], folder: Path) -> str:
-    """The content of a Markdown file with links for the site; images are copied into the folder of the page."""
+def _for_site(path: Path, known: dict[Path, str]) -> str:
+    """The content of a Markdown file with links for the site. Images of results are beside their pages."""
 
     def link(found: re.Match[str]) -> str:
         words, target = found["words"], found["target"].partition("#")[0]
@@ -62,9 +65,7 @@ def _for_site(path: Path, known: dict[Path, str], folder: Path) -> str:
             return found[0]
         file = (path.parent / target).resolve()
         if found["image"]:
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, folder / file.name)
-            return f"![{words}]({file.name})"
+            return f"![{words}](/results/{file.name})"
         inside = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else ""
         page = known.get(file) or _ALSO.get(inside)
         return f"[{words}](/{page}.md)" if page else words if words.startswith("`") else f"`{words}`"

@@ -11,9 +11,9 @@ import matplotlib.pyplot as plt
 import fastpe
 
 # %%
-# The page of an encoding is a dictionary of records. How far can a causal model with ALiBi read at most? The window is
-# the number of keys outside of which the weights sum to less than 2^-24, which float32 cannot see, whatever the queries
-# and keys are, if their products differ by at most the stated amount.
+# The page of an encoding is a dictionary of records. How far can a causal model with ALiBi read? ``window.2^-24.5`` is
+# the distance beyond which all keys together have a weight below 2^-24, less than float32 resolves, if the products of
+# queries and keys differ by at most 5. This holds for every input.
 
 alibi = fastpe.theory.page("alibi", causal=True, heads=4)
 for name in [name for name in alibi if name.startswith("window")][:4]:

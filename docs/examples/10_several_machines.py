@@ -27,8 +27,8 @@ folder = Path(tempfile.mkdtemp())
 
 # %%
 # Start a scheduler and the workers. On a cluster these are commands on several machines, or jobs of a queue, and all
-# machines share the folder. (``cluster="local"`` starts workers on this machine without these lines.) Dask authenticates
-# nobody by default: use it only in a network in which you trust everyone.
+# machines share the folder. (``cluster="local"`` starts workers on this machine without these lines.) Dask
+# authenticates nobody by default: use it only in a network in which you trust everyone.
 
 address = folder / "scheduler.json"
 dask = [sys.executable, "-m", "dask"]
