@@ -33,7 +33,7 @@ reach = fastpe.show("alibi", theory=True, heads=4, causal=True)
 tables = {}
 for name in ("sinusoidal", "legendre", "hermite", "chebyshev"):
     page = fastpe.theory.page(name, train_length=50, length=(100, 200))
-    found = {key: record.value for key, record in page.items() if key.startswith("nearest@")}
+    found = {key: record.value for key, record in page.items() if key.startswith("drift@")}
     tables[name] = found
     print(name, {key: round(float(value), 2) for key, value in found.items() if value is not None})
 
