@@ -9,7 +9,7 @@ import pytest
 
 from fastpe import TrainConfig, load, train
 from fastpe.training.events import Noted
-from fastpe.training.presets import PRESETS, preset
+from fastpe.training.presets import preset
 from fastpe.training.schedule import rate
 
 CONFIG = TrainConfig(

@@ -60,7 +60,7 @@ def card(entry: Entry) -> Card:
     told = prose.parts(page(entry.key), entry.formula)
     parts = [
         _head(entry, encoding, plain is True),
-        f'<div class="pictures">{_pictures(entry.key, encoding)}</div>\n<div class="said">\n',
+        f'<div class="pictures">{pictures(entry.key, encoding)}</div>\n<div class="said">\n',
         f"<p>{told.title}</p>\n{told.formula}" if told.title else "",
         _facts(entry, encoding),
         _theory(entry.key),
@@ -101,7 +101,8 @@ def _head(entry: Entry, encoding: Encoding, plain: bool) -> str:
 # Pictures
 
 
-def _pictures(key: str, encoding: Encoding) -> str:
+def pictures(key: str, encoding: Encoding) -> str:
+    """The figures of an encoding as HTML, or a sentence that says why there are none."""
     found = _tried(lambda: look(key, heads=HEADS))
     if not isinstance(found, Look):
         return f'<p class="none">This encoding cannot be drawn: {html.escape(str(found))}</p>'
