@@ -75,7 +75,7 @@ TASK = Task(
     recipe=Recipe(
         {"train_length": 16, "task_options": {"pairs": 2, "vocabulary": 32}, "width": 64, "lr": 0.001},
         "rope",
-        solved=9,
-        seconds=25,
+        solved=10,
+        seconds=26,
     ),
 )
