@@ -26,6 +26,7 @@ from fastpe.pictures.atlas.card import pictures
 from fastpe.tasks import frame
 from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.task import Task
+from fastpe.training.presets import SMALL
 from fastpe_cli.main import LOOK, MAKE
 
 _DIRECTIONS = {
@@ -315,16 +316,14 @@ def _words(chosen: Any, values: Sequence[Any]) -> str:
 
 
 def _recipe(task: Task) -> str:
-    """The settings under which the task is learned, if the task has them."""
-    recipe = getattr(task, "recipe", None)
-    if not recipe:
+    """The settings with which small models solve the task, and the runs that show it."""
+    found = task.recipe
+    if found is None:
         return ""
-    if isinstance(recipe, Mapping):
-        return "## Recipe\n\n" + _table(
-            ("setting", "value"),
-            [(f"<code>{html.escape(str(k))}</code>", html.escape(str(v))) for k, v in recipe.items()],
-        )
-    return "## Recipe\n\n" + _raw(f"<p>{html.escape(str(recipe))}</p>")
+    settings = {**SMALL, **found.settings}
+    measured = f"{found.encoding}: {found.solved} of 10 seeds, {found.seconds:.3g} s each on one core"
+    rows = [(f"<code>{html.escape(key)}</code>", html.escape(str(value))) for key, value in settings.items()]
+    return "## Recipe\n\n" + _table(("setting", "value"), [*rows, ("solved", html.escape(measured))])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
