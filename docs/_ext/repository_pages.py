@@ -57,7 +57,7 @@ def _index(names: list[str]) -> str:
 
 
 def _for_site(path: Path, known: dict[Path, str]) -> str:
-    """The content of a Markdown file with links for the site. Images of results are beside their pages."""
+    """The content of a Markdown file with links for the site. Images of results are in the folder of their pages."""
 
     def link(found: re.Match[str]) -> str:
         words, target = found["words"], found["target"].partition("#")[0]

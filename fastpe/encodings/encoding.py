@@ -190,7 +190,7 @@ class Encoding:
         (spec, **options) whose result is a number or broadcasts against the slot. See
         `fastpe.doctor.allowed_error.fill_bound`.
     per_layer : tuple of str
-        Names of the parameters of which each layer has its own copy.
+        Names of the parameters that every layer has separately.
     paper : dict
         Values of options in the paper Li (2025). `TrainConfig.paper` uses them.
     tested : dict

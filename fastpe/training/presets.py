@@ -108,7 +108,7 @@ def preset(
     ('1-12', '13-24', '25-36')
     """
     found, task = PRESETS[choice("preset", name, tuple(PRESETS))], TASKS.resolve(task)
-    chosen, made_causal = TASKS.get(task), "causal" in settings
+    chosen, causal_given = TASKS.get(task), "causal" in settings
     if chosen.kind == "numbers" and not found.numbers:
         raise ValueError(f"preset {name!r} is for tasks of tokens, and {task!r} has numbers")
     fixed = _recipe(chosen, settings) if name == "recipe" else {**found.settings, **found.of_task.get(task, {})}
@@ -120,7 +120,7 @@ def preset(
     if "width" in own and "hidden" not in own:
         own["hidden"] = 4 * whole("width", own["width"], 1)
     config = TrainConfig(encoding, dict(options or {}), task=task, **own)
-    if not (made_causal or "causal" in fixed):
+    if not (causal_given or "causal" in fixed):
         config = config.causal_where_needed()
     if "positions" not in settings and config.positions == "usual" and _is_shifted(config, found.shifted):
         tested = {*usual_lengths(config.chosen, config.train_length), *config.test_lengths}
