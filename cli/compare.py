@@ -12,8 +12,21 @@ from click.core import ParameterSource
 
 from fastpe.training.presets import PRESETS
 
-from .options import ENCODING, INTEGER, NUMBER, TASK, Grouped, Integer, as_json, option
-from .output import INTERRUPTED, own_files, parse_lengths, print_json
+from .options import (
+    ENCODING,
+    INTEGER,
+    NUMBER,
+    TASK,
+    Grouped,
+    Integer,
+    Lengths,
+    as_json,
+    earlier_names,
+    joined,
+    option,
+    test_lengths,
+)
+from .output import INTERRUPTED, own_files, print_json
 
 if TYPE_CHECKING:
     from fastpe.experiments.study import Study
@@ -31,10 +44,8 @@ _OPTIONS = {
             "--baseline", shell_complete=ENCODING.shell_complete,
             help="Encoding that the others are compared with.  [default: nope if it is in the study, else the first]",
         ),
-        option(
-            "--lengths", metavar="L,L,...",
-            help="Lengths to test at, such as 50,100 or 1-50,51-100.  [default: those of the task]",
-        ),
+        option("--train-length", type=INTEGER, help="Training length.  [default: that of the preset]"),
+        test_lengths("Test lengths, such as 50,100, or ranges, such as 1-50,51-100.  [default: those of the preset]"),
         option(
             "--preset", type=click.Choice(tuple(PRESETS)), default="recipe", show_default=True,
             help="Settings of all runs: recipe, small models that solve the task; li2025, the defaults of "
@@ -97,7 +108,10 @@ _OPTIONS = {
 
 
 # Long: one parameter for each option
-@click.command(cls=Grouped, groups=_OPTIONS)
+@click.command(
+    cls=Grouped, groups=_OPTIONS,
+    context_settings=earlier_names(length="train-length", lengths="test-lengths", test_length="test-lengths"),
+)  # fmt: skip
 @click.argument("encodings", nargs=-1, metavar="ENCODING[:NAME=VALUE,...]...", shell_complete=ENCODING.shell_complete)
 @click.pass_context
 def compare(
@@ -106,7 +120,8 @@ def compare(
     tasks: tuple[str, ...],
     seeds: int,
     baseline: str | None,
-    lengths: str | None,
+    train_length: int | None,
+    test_lengths: tuple[tuple[int | str, ...], ...],
     preset: str,
     settings: tuple[str, ...],
     vary: tuple[str, ...],
@@ -149,14 +164,17 @@ def compare(
                 TASK.convert(each, None, None)
         tasks = tuple(each for each in tasks if not each.endswith(".py"))
         given = context.get_parameter_source("preset") is ParameterSource.COMMANDLINE
-        if any((encodings, tasks, settings, lengths, given, vary, choose)) or choose_seeds is not None:
+        new = (encodings, tasks, settings, train_length, test_lengths, given, vary, choose, choose_seeds)
+        if any(each not in (None, (), False) for each in new):
             raise click.UsageError("--study names a complete study: leave out encodings and the options of a new study")
         study = Study.read(file)
     else:
         _refuse_missing(encodings, tasks)
         own = _settings("--set", settings)
-        if lengths is not None:
-            own["test_lengths"] = list(parse_lengths([each.strip() for each in lengths.split(",")]))
+        if train_length is not None:
+            own["train_length"] = train_length
+        if test_lengths:
+            own["test_lengths"] = list(joined(test_lengths))
         facts = {"baseline": baseline, "settings": own, "preset": preset, "margin": margin}
         grid = {"choose": _lists("--choose", choose), "choose_seeds": choose_seeds}
         entries = [_entry(text) for text in encodings]
@@ -308,7 +326,7 @@ def _entry(text: str) -> tuple[str, dict[str, Any]]:
         if key in entry or key in entry["options"]:
             raise click.UsageError(f"{text}: {key} is given twice")
         if key == "test_lengths":
-            entry[key] = list(parse_lengths(value.split(",")))
+            entry[key] = list(Lengths().convert(value, None, None))
         elif key in SETTINGS:
             entry[key] = _typed(value)
         else:

@@ -217,7 +217,7 @@ def print_fields(
     from .progress import Bar
 
     if lengths is not None and len(lengths) != 1:
-        raise click.UsageError("--receptive-field uses blocks of one length: give one length to --lengths")
+        raise click.UsageError("--receptive-field uses blocks of one length: give one length to --test-lengths")
     length = lengths[0] if lengths else None
     for each in found:
         checked_lengths(lengths, 1, len(each.tokens))

@@ -226,15 +226,6 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool 
         click.echo(line)
 
 
-def parse_lengths(texts: Sequence[str]) -> tuple[int | str, ...]:
-    """Read test lengths: integers become `int`, other text stays as it is.
-
-    >>> parse_lengths(["50", "51-100"])
-    (50, '51-100')
-    """
-    return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text for text in texts)
-
-
 def print_tests(test: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the metrics at each length, and the reasons for missing ones."""
     counted = ("sequences", "tokens")

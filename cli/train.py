@@ -16,10 +16,9 @@ from fastpe.tasks.registry import load_task
 from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
-from .options import Grouped, as_json, option, settings, threads
+from .options import Grouped, as_json, earlier_names, joined, option, settings, threads
 from .output import (
     INTERRUPTED,
-    parse_lengths,
     parse_options,
     parse_task_options,
     print_json,
@@ -77,8 +76,8 @@ _OPTIONS = {
         option(
             "--from", "origin", type=click.Path(path_type=Path), metavar="RUN",
             help="Start a new run with the weights of RUN, a run folder or a model file. The model, its encoding and "
-            "its task are those of RUN; --encoding, --option, --length, --data, --positions and --sight may change "
-            "them.",
+            "its task are those of RUN; --encoding, --option, --train-length, --data, --positions and --sight may "
+            "change them.",
         ),
         option(
             "--resume", is_flag=True,
@@ -100,8 +99,9 @@ _OPTIONS = {
 
 
 @click.command(
-    cls=Grouped, groups=_OPTIONS, epilog="`fastpe encodings` lists the encodings, `fastpe tasks` lists the tasks."
-)
+    cls=Grouped, groups=_OPTIONS, epilog="`fastpe encodings` lists the encodings, `fastpe tasks` lists the tasks.",
+    context_settings=earlier_names(length="train-length", test_length="test-lengths"),
+)  # fmt: skip
 @click.pass_context
 def train(
     context: click.Context,
@@ -127,9 +127,9 @@ def train(
     the protocol of Li (2025), section 7; these are the defaults that are listed below. The default options of an
     encoding are those of its own authors; --paper uses those of Li (2025).
 
-    To train a model further on longer inputs, use for example: fastpe train --from runs/rope-0 --length 400 --encoding
-    rope_yarn --option factor=8. The encoding is still built for the original training length, and its factor is
-    relative to that length. A learned table is resized.
+    To train a model further on longer inputs, use for example: fastpe train --from runs/rope-0 --train-length 400
+    --encoding rope_yarn --option factor=8. The encoding is still built for the original training length, and its
+    factor is relative to that length. A learned table is resized.
     """
     given = _given(context)
     if resume and out is None:
@@ -205,7 +205,7 @@ def _configure(
     name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
     changed = of_layers | parse_options(name, options)
     if "test_lengths" in given:
-        given["test_lengths"] = parse_lengths(given["test_lengths"])
+        given["test_lengths"] = joined(given["test_lengths"])
     task = given.get("task", TrainConfig.task if stored is None else stored.task)
     of_task = parse_task_options(task, task_options)
     kept_of_task = {} if stored is None or task != stored.task else stored.task_options
@@ -265,7 +265,7 @@ def _starting_from(
     found = starting_weights.read(origin)
     name = given.pop("encoding", None)
     if "test_lengths" in given:
-        given["test_lengths"] = parse_lengths(given["test_lengths"])
+        given["test_lengths"] = joined(given["test_lengths"])
     given["task_options"] = parse_task_options(given.get("task", found.task), task_options)
     config = starting_weights.settings(found, name, parse_options(name or found.model.config.encoding, options), given)
     told = [config.encoding, *(f"{key}={value}" for key, value in config.options.items()), f"task {config.task}"]

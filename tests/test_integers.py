@@ -74,7 +74,7 @@ ARGUMENTS = {
     "TrainConfig batch": Argument(lambda x: training(batch=x), "batch", 1, 2**40),
     "TrainConfig warmup": Argument(lambda x: training(warmup=x), "warmup", 0, 6260),
     "TrainConfig test_lengths": Argument(lambda x: training(test_lengths=[x]), "test_lengths", 1, SIZES),
-    "length_curve lengths": Argument(lambda x: checked_lengths([x], 9, 99), "lengths", 1, 98),
+    "length_curve test_lengths": Argument(lambda x: checked_lengths([x], 9, 99), "test_lengths", 1, 98),
 }
 
 
@@ -149,8 +149,10 @@ def test_collections_without_end_are_refused_at_once():
     model = fastpe.Transformer(fastpe.ModelConfig("alibi", width=8, hidden=8))
     many = range(1, 10**12)
     for call, name in (
-        (lambda: training(test_lengths=many), "test_lengths"), (lambda: fastpe.evaluate(model, many, 2), "lengths"),
-        (lambda: checked_lengths(many, 9, 99), "lengths"), (lambda: Study(["nope"], ["sort"], seeds=many), "seeds"),
+        (lambda: training(test_lengths=many), "test_lengths"),
+        (lambda: fastpe.evaluate(model, many, 2), "test_lengths"),
+        (lambda: checked_lengths(many, 9, 99), "test_lengths"),
+        (lambda: Study(["nope"], ["sort"], seeds=many), "seeds"),
         (lambda: Study(many, ["sort"]), "encodings"), (lambda: spans.documents(many), "ids"),
         (lambda: fastpe.build("rope", 3, positions=many), "positions"), (lambda: model(many), "x"),
         (lambda: fastpe.build("sandwich", 3, divisors=many), "option 'divisors"),

@@ -30,8 +30,8 @@ _PER_DRAW = 32  # sequences that share random positions, like a batch in trainin
 @validation.named_arguments
 def evaluate(
     model: Transformer,
-    lengths: Iterable[int | str],
-    sequences: int = 1000,
+    test_lengths: Iterable[int | str],
+    test_sequences: int = 1000,
     *,
     seed: int = 0,
     task: str = "running_sum",
@@ -47,10 +47,10 @@ def evaluate(
     Parameters
     ----------
     model : Transformer
-    lengths : iterable of int or str
+    test_lengths : iterable of int or str
         Lengths of the inputs. For a task of tokens, a range such as "51-100" is also possible: each sequence then has a
         random length in this range.
-    sequences : int
+    test_sequences : int
         Number of sequences for each length. As in `TrainConfig`, 1000 by default.
     seed : int
         Seed of the test sequences, if the task is one of numbers. For a task of tokens, the test sequences are the same
@@ -112,7 +112,8 @@ def evaluate(
         raise ValueError(f"model must be causal for task {task!r}: other models see the answers")
     Stream(seed, "test")  # checks the seed
     validation.choice("target_scale", target_scale, targets.SCALES)
-    lengths, sequences = checked_lengths("lengths", lengths, chosen), validation.whole("sequences", sequences, 1)
+    lengths = checked_lengths("test_lengths", test_lengths, chosen)
+    sequences = validation.whole("test_sequences", test_sequences, 1)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of one event, not {validation.shown(progress)}")
     threads_for(threads)

@@ -112,7 +112,7 @@ def positions_binned(by_position: Array) -> list[dict[str, Any]]:
 def length_curve(
     model_or_run: Transformer | str | Path,
     tokens: Any = None,
-    lengths: Iterable[int] | None = None,
+    test_lengths: Iterable[int] | None = None,
     *,
     sliding: bool = False,
     stride: int | None = None,
@@ -129,7 +129,7 @@ def length_curve(
     tokens : str or array_like (T,) of int, optional
         The text. It may be a string if the model's `vocabulary` is known. For a run folder, the default is the
         validation part of the text of the run.
-    lengths : iterable of int, optional
+    test_lengths : iterable of int, optional
         Sequence lengths, at most T - 1. By default those of L, 2 L, 4 L, 8 L and 16 L that are below T, where L is the
         training length.
     sliding : bool
@@ -167,7 +167,7 @@ def length_curve(
     """
     model, text, own, symbols = read_for(model_or_run, tokens)
     threads_for(threads)
-    wanted = checked_lengths(lengths, model.config.train_length, len(text))
+    wanted = checked_lengths(test_lengths, model.config.train_length, len(text))
     edges = _documents(own if documents is None else documents, len(text))
     sliding = validation.truth("sliding", sliding)
     if stride is not None:
@@ -279,14 +279,16 @@ def checked_lengths(lengths: Iterable[int] | None, usual: int, total: int) -> li
     if lengths is None:
         return [length for length in (usual << k for k in range(5)) if length < total] or [total - 1]
     if isinstance(lengths, str) or not isinstance(lengths, Iterable):
-        raise TypeError(f"lengths must be a sequence of integers, not {validation.shown(lengths)}")
+        raise TypeError(f"test_lengths must be a sequence of integers, not {validation.shown(lengths)}")
     if validation.count(lengths) > _MOST_LENGTHS:
-        raise ValueError(f"lengths must be 1 to {_MOST_LENGTHS} distinct integers, not {validation.count(lengths)}")
-    found = [validation.whole("lengths", length, 1) for length in lengths]
+        raise ValueError(
+            f"test_lengths must be 1 to {_MOST_LENGTHS} distinct integers, not {validation.count(lengths)}"
+        )
+    found = [validation.whole("test_lengths", length, 1) for length in lengths]
     if not found or len(found) > _MOST_LENGTHS or len(set(found)) < len(found):
-        raise ValueError(f"lengths must be 1 to {_MOST_LENGTHS} distinct integers, not {found[:_MOST_LENGTHS]}")
+        raise ValueError(f"test_lengths must be 1 to {_MOST_LENGTHS} distinct integers, not {found[:_MOST_LENGTHS]}")
     if max(found) >= total:
-        raise ValueError(f"lengths must be below the {total} tokens of the text, not {max(found)}")
+        raise ValueError(f"test_lengths must be below the {total} tokens of the text, not {max(found)}")
     return sorted(found)
 
 

@@ -34,10 +34,10 @@ def test_metrics_are_plain_means(whole, monkeypatch, chunk):
     ("argument", "wrong", "says"),
     [
         ("task", "../x", "../x: the file of a task must end in .py"),
-        ("lengths", 4, "lengths must be a sequence of integers, not 4"),
-        ("lengths", [2**27 + 1], r"lengths must be at most 2\*\*27"),
-        ("lengths", [3, 3], "lengths must be distinct"),
-        ("sequences", 0, "sequences must be at least 1, not 0"),
+        ("test_lengths", 4, "test_lengths must be a sequence of integers, not 4"),
+        ("test_lengths", [2**27 + 1], r"test_lengths must be at most 2\*\*27"),
+        ("test_lengths", [3, 3], "test_lengths must be distinct"),
+        ("test_sequences", 0, "test_sequences must be at least 1, not 0"),
         ("target_scale", "x", "target_scale must be one or train"),
         ("progress", 3, "progress must be a function of one event, not 3"),
     ],
@@ -45,7 +45,7 @@ def test_metrics_are_plain_means(whole, monkeypatch, chunk):
 def test_what_evaluate_refuses(argument, wrong, says):
     model = Transformer(CONFIG.model)
     with pytest.raises((TypeError, ValueError), match=says):
-        evaluate(model, **{"lengths": [3], "sequences": 2, argument: wrong})
+        evaluate(model, **{"test_lengths": [3], "test_sequences": 2, argument: wrong})
 
 
 def test_a_model_of_tokens_has_no_task():

@@ -150,10 +150,10 @@ def test_a_run_has_its_own_text(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named", "message"),
     [
-        ((TOKENS, (8, 8)), {}, "lengths must be 1 to 100 distinct integers"),
-        ((TOKENS, (0,)), {}, "lengths must be at least 1, not 0"),
-        ((TOKENS, (203,)), {}, "lengths must be below the 203 tokens of the text, not 203"),
-        ((TOKENS, "8"), {}, "lengths must be a sequence of integers, not '8'"),
+        ((TOKENS, (8, 8)), {}, "test_lengths must be 1 to 100 distinct integers"),
+        ((TOKENS, (0,)), {}, "test_lengths must be at least 1, not 0"),
+        ((TOKENS, (203,)), {}, "test_lengths must be below the 203 tokens of the text, not 203"),
+        ((TOKENS, "8"), {}, "test_lengths must be a sequence of integers, not '8'"),
         ((TOKENS[:1],), {}, r"tokens must have the shape \(T,\) with T at least 2, not \(1,\)"),
         ((TOKENS + 1,), {}, r"tokens must lie in \[0, 11\), not 1 .. 11"),
         ((), {}, "tokens must be given, unless model_or_run"),

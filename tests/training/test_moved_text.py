@@ -52,9 +52,9 @@ def unfinished(run):
 READERS = {
     "resume": lambda run: fastpe("train", "--resume", "--out", unfinished(run)),
     "evaluate": lambda run: fastpe("evaluate", run),
-    "length curve": lambda run: fastpe("evaluate", run, "--length-curve", "--lengths", "4"),
-    "receptive field": lambda run: fastpe("evaluate", run, "--receptive-field", "--lengths", "4"),
-    "length_curve": lambda run: length_curve(run, lengths=[4]),
+    "length curve": lambda run: fastpe("evaluate", run, "--length-curve", "--test-lengths", "4"),
+    "receptive field": lambda run: fastpe("evaluate", run, "--receptive-field", "--test-lengths", "4"),
+    "length_curve": lambda run: length_curve(run, test_lengths=[4]),
     "receptive_field": lambda run: receptive_field(run, length=4),
     "probe": lambda run: probe_run(run, 4),
     "train": lambda run: train(read_config(run), out=unfinished(run), resume=True, progress=False),

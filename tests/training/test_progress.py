@@ -108,8 +108,8 @@ def test_names_are_shown_without_control_characters(clock, stream):
 
 def test_training_by_a_clock_that_does_not_move_is_told(folder, capsys, monkeypatch):
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: 5.0))
-    train.main(["--encoding", "nope", "--samples", "2", "--epochs", "1", "--length", "4", "--width", "8",
-                "--hidden", "8", "--test-length", "4", "--out", "run"], standalone_mode=False)  # fmt: skip
+    train.main(["--encoding", "nope", "--samples", "2", "--epochs", "1", "--train-length", "4", "--width", "8",
+                "--hidden", "8", "--test-lengths", "4", "--out", "run"], standalone_mode=False)  # fmt: skip
     assert "trained in 0.0 s, - sequences/s\n" in capsys.readouterr().out
 
 
