@@ -214,7 +214,8 @@ def test_json_is_the_result_and_the_folder_and_nothing_else(folder):
 def test_every_option_reaches_the_record(folder):
     arguments = (
         "train --encoding alibi+sinusoidal --option alibi.learned=true --out run --seed 7 --epochs 1 --batch 5 "
-        "--samples 6 --train-length 4 --test-lengths 3 --lr 0.002 --threads 2 --dtype float32 --causal --layers 1 --heads 2 "
+        "--samples 6 --train-length 4 --test-lengths 3 --lr 0.002 --threads 2 --dtype float32 --causal --layers 1 "
+        "--heads 2 "
         "--width 8 --hidden 6 --activation gelu --norm layernorm --no-residual --paper"
     )
     result = fastpe(*arguments.split())
