@@ -47,10 +47,10 @@ def atlas(out: Path, names: tuple[str, ...]) -> None:
     from .progress import Reporter
 
     with Reporter() as reporter:
-        reporter.open(len(every), 0, "encodings")
+        reporter.open(len(every), 0, "")
 
         def told(key: str) -> None:
-            reporter.show("encodings", key)
+            reporter.head(key)
             reporter.advance(1)
 
         content = page.atlas(every, told)

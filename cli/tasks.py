@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import TASK, Integer
-from .output import print_json, print_table
+from .output import print_json
+from .terminal import next_step, print_markdown, print_options
 
 if TYPE_CHECKING:
     from fastpe.tasks.task import Task
@@ -43,6 +44,12 @@ def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool)
             print_json({**_facts(name, found), "page": TASKS.page(name)})
         else:
             _print_page(name, found, length)
+            text = found.kind == "text"
+            once, all_runs = (" --data FILE", " --set data=FILE") if text else ("", "")
+            next_step({
+                f"fastpe train --encoding rope --task {name}{once}": "train a small model on it",
+                f"fastpe compare alibi rope nope --task {name}{all_runs}": "compare encodings on it",
+            })  # fmt: skip
         return
     if length is not None:
         raise click.UsageError("--length needs NAME: it is the length of the sequences on a page")
@@ -70,7 +77,7 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
     from fastpe.tasks.registry import TASKS, choose
 
     if task.kind == "text":
-        click.echo(f"{name}\n\n{TASKS.page(name)}\n\nkind {task.kind}: {_KINDS[task.kind]}")
+        print_markdown(f"# {name}\n\n{TASKS.page(name)}\n\n## At a glance\n\n- kind {task.kind}: {_KINDS[task.kind]}")
         _print_options(task)
         return
     chosen = choose(name)
@@ -78,14 +85,16 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
     shown = length if length is not None else int(chosen.lengths.within(8, most)[0])
     sizes.check_length(chosen, shown, "length")
     chance, drawn = chosen.chance(shown), frame.draw(chosen, Stream(0, "page"), _SHOWN, shown)
-    click.echo(f"{name}\n\n{TASKS.page(name)}\n")
-    click.echo(f"kind {task.kind}: {_KINDS[task.kind]}")
-    click.echo(f"input lengths: {least} to {most:,}" + (f" in steps of {step}" if step > 1 else ""))
+    print_markdown(f"# {name}\n\n{TASKS.page(name)}")
+    facts = [f"kind {task.kind}: {_KINDS[task.kind]}"]
+    facts.append(f"input lengths: {least} to {most:,}" + (f" in steps of {step}" if step > 1 else ""))
     if task.causal:
-        click.echo("only for causal models")
+        facts.append("only for causal models")
     if chance is not None:
         whole = "" if chance.exact is None else f", answers {chance.exact:.3g}"
-        click.echo(f"chance level at length {shown}: tokens {chance.token:.3g}{whole}")
+        facts.append(f"chance level at length {shown}: tokens {chance.token:.3g}{whole}")
+    click.echo()
+    print_markdown("## At a glance\n\n" + "\n".join(f"- {fact}" for fact in facts))
     _print_options(task)
     click.echo("\nsequences: input -> answer")
     for x, y in zip(drawn.inputs.tolist(), drawn.answers.tolist(), strict=True):
@@ -94,9 +103,8 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
 
 def _print_options(task: "Task") -> None:
     if task.options:
-        click.echo("\noptions (--task-option NAME=VALUE):")
-        rows = [(key, str(option.default), option.expected(), option.doc) for key, option in task.options.items()]
-        print_table(("name", "default", "values", "meaning"), rows)
+        click.echo()
+        print_options("--task-option", task.options)
 
 
 def _written(word: Any, kind: str, values: list[Any]) -> str:

@@ -106,8 +106,8 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     "Evaluation": {
         "test_lengths": Setting(
             "Test lengths, such as 50,100, or ranges of them, such as 1-50,51-100.  [default: 50, 100 and 200 for "
-            "tasks of numbers; 1, 2 and 4 times the training length for text; for other tasks, ranges up to 1, 2 and 3 times "
-            "the training length]",
+            "tasks of numbers; 1, 2 and 4 times the training length for text; for other tasks, ranges up to 1, 2 and 3 "
+            "times the training length]",
         ),
         "test_sequences": Setting("Number of test sequences for each test length."),
     },
