@@ -6,6 +6,7 @@ import click
 
 from .options import ENCODING
 from .output import check_folder
+from .terminal import next_step, opening
 
 _ENDINGS = (".html", ".htm")
 
@@ -56,3 +57,4 @@ def atlas(out: Path, names: tuple[str, ...]) -> None:
         content = page.atlas(every, told)
     files.write_file(out, content.encode())
     click.echo(f"written: {out}", err=True)
+    next_step({opening(out): "open the page"})

@@ -27,6 +27,7 @@ from .options import (
     test_lengths,
 )
 from .output import INTERRUPTED, own_files, print_json
+from .terminal import next_step, opening
 
 if TYPE_CHECKING:
     from fastpe.experiments.study import Study
@@ -53,7 +54,7 @@ _OPTIONS = {
         ),
         option(
             "--set", "settings", multiple=True, metavar="KEY=VALUE",
-            help="Setting of all runs, such as epochs=5; may be repeated. KEY is its name in fastpe.TrainConfig.",
+            help="Setting of all runs, such as epochs=5; may be repeated. `--set help` lists the settings.",
         ),
         option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]"),
     ],
@@ -152,10 +153,14 @@ def compare(
     interrupted study, run the same command again.
     """
     from fastpe.experiments.compare import compare as make
-    from fastpe.experiments.study import Study, varied
+    from fastpe.experiments.study import SETTINGS, Study, varied
 
+    from .presets import print_all_settings, print_preset
     from .progress import JobReporter
 
+    if "help" in settings:
+        print_all_settings(SETTINGS)
+        return
     if own_encodings and file is None:
         raise click.UsageError("--encoding needs --study: name the encodings of a new study as arguments")
     if file is not None:
@@ -188,6 +193,9 @@ def compare(
         except TypeError as error:  # for example a word in place of a number
             raise click.UsageError(str(error)) from error
     part = None if shard is None else _shard(shard)
+    if study.preset not in (None, "li2025"):
+        for task in study.tasks:
+            print_preset(study.preset, study.config_of(task), study.settings)
     if dry_run:
         _print_plan(study, as_json)
         return
@@ -202,6 +210,15 @@ def compare(
         click.echo(f"shard {shard} is done: join all shards with fastpe merge {target} ... --out FOLDER", err=True)
     else:
         _print(found, as_json)
+        if not as_json:
+            _tell_next(study, target)
+
+
+def _tell_next(study: "Study", folder: Path) -> None:
+    told = {opening(folder / "report.html"): "the report with its figures"}
+    if len(study.each_seed) < 10:
+        told["the same command with --seeds 10"] = "more seeds; finished runs are not repeated"
+    next_step(told)
 
 
 @click.command()
@@ -216,10 +233,14 @@ def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """
     from fastpe.experiments import existing_runs
 
+    from .progress import working
+
     if out is None:
         existing_runs.shared_study(folders)  # report errors in the folders before the missing option
         raise click.UsageError("--out is missing: name the folder of the joined study")
-    _print(existing_runs.merge(folders, out), as_json)
+    with working("joining the shards"):
+        found = existing_runs.merge(folders, out)
+    _print(found, as_json)
 
 
 @click.command()
@@ -242,14 +263,20 @@ def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, basel
     from fastpe.experiments.existing_runs import report_runs, report_study
     from fastpe.experiments.study_folder import FILE
 
+    from .progress import working
+
     if len(folders) == 1 and (folders[0] / FILE).exists():
         if out is not None or baseline is not None:
             raise click.UsageError("--out and --baseline are for single runs: a study has its own")
-        _print(report_study(folders[0], runs), as_json)
+        with working("reading the runs"):
+            found = report_study(folders[0], runs)
+        _print(found, as_json)
         return
     if runs is not None:
         raise click.UsageError("--runs needs a study: name single run folders as arguments")
-    _print(report_runs(folders, out or Path("report"), baseline), as_json)
+    with working("reading the runs"):
+        found = report_runs(folders, out or Path("report"), baseline)
+    _print(found, as_json)
 
 
 def _print(found: "Compared", as_json: bool) -> None:

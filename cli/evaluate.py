@@ -1,5 +1,6 @@
 """``fastpe evaluate``: test a trained model."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ import click
 
 from .options import ENCODING, INTEGER, TASK, Grouped, as_json, earlier_names, joined, option, test_lengths, threads
 from .output import figure_kind, print_json, print_tests, use_threads, with_bands
+from .terminal import next_step
 
 if TYPE_CHECKING:
     from fastpe.model.config import ModelConfig
@@ -166,6 +168,7 @@ def _test(run: Path, model: "Transformer", config: "TrainConfig", threads: int |
         print_json({**facts, **_bands_of(model), "test": test})
     else:
         print_tests(test)
+        next_step({f"fastpe show --run {shlex.quote(str(run))}": "plot the trained encoding"})
 
 
 def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") -> "TrainConfig":
@@ -207,6 +210,7 @@ def _test_on_text(
         print_json({"schema": 2, "run": str(run), "task": "text", **own, **_bands_of(found.model), "test": test})
     else:
         print_tests(test)
+        next_step({f"fastpe evaluate {shlex.quote(str(run))} --length-curve": "loss by length and position"})
 
 
 def _bands_of(model: "Transformer") -> dict[str, str]:

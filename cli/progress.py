@@ -1,6 +1,7 @@
 """Progress of a command on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Self, TypeVar
 
 from fastpe.experiments.jobs import JobEvent, JobsStarted, RunEnded, RunStepped
@@ -18,6 +19,14 @@ def counted(bar: Bar, items: Sequence[Item], label: Callable[[Item], str]) -> It
         yield item
         bar.advance(1)
     bar.close()
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show, on a terminal, that work is going on whose steps are not counted."""
+    with Bar() as bar:
+        bar.open(None, 0, what)
+        yield
 
 
 class Reporter(TrainingBar):

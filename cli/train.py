@@ -25,6 +25,8 @@ from .output import (
     print_tests,
     use_threads,
 )
+from .presets import print_preset
+from .terminal import next_step
 
 if TYPE_CHECKING:
     from fastpe.training.loop import TrainResult
@@ -165,6 +167,7 @@ def train(
         print_json({**result.result, "run": str(result.run)})
     else:
         _print_result(result)
+        next_step(_next(result))
 
 
 def _given(context: click.Context) -> dict[str, Any]:
@@ -229,31 +232,12 @@ def _configure(
         own = {key: value for key, value in given.items() if key not in ("task", "encoding")}
         config = preset(protocol, name, changed, task=task, **own)
         if protocol != "li2025":
-            what = (
-                f"recipe of task {task}" if protocol == "recipe" else f"preset {protocol} ({PRESETS[protocol].source})"
-            )
-            click.echo(f"{what}: {_differences(config, given)}", err=True)
+            print_preset(protocol, config, given)
             return config
     if config.causal and "causal" not in given:
         why = f"{name} needs a causal model" if config.chosen.task.kind == "numbers" else f"task {task} is of tokens"
         click.echo(f"{why}: using --causal", err=True)
     return config
-
-
-def _differences(config: TrainConfig, given: Mapping[str, Any]) -> str:
-    """Return the settings that differ from the defaults of `TrainConfig` and were not given."""
-    named = {"encoding", "options", "task", "seed", "digest", "alphabet", "text_places", *given} - {"task_options"}
-    own = {
-        field.name: getattr(config, field.name)
-        for field in fields(config)
-        if field.name not in named and field.default is not None
-    }
-    defaults = {field.name: field.default for field in fields(config)}
-    shown = {key: value for key, value in own.items() if value != defaults[key] and value != {}}
-    shown["test_lengths"] = ",".join(map(str, config.test_lengths))
-    if config.positions != "usual":
-        shown["positions"] = config.positions
-    return ", ".join(f"{key}={value}" for key, value in shown.items())
 
 
 def _starting_from(
@@ -319,6 +303,20 @@ def _print_result(result: "TrainResult") -> None:
     each, what = unit(result.config)
     rate = per_second(each * result.config.batch * done["steps"], done["seconds"], what)
     click.echo(f"\ntrained in {done['seconds']:.1f} s, {rate}\nrun folder {result.run}")
+
+
+def _next(result: "TrainResult") -> dict[str, str]:
+    run = shlex.quote(str(result.run))
+    if result.config.symbols is not None:
+        return {
+            f'fastpe generate {run} "The "': "generate text",
+            f"fastpe evaluate {run} --length-curve": "loss beyond the training length",
+        }
+    longer = 8 * result.config.train_length
+    return {
+        f"fastpe evaluate {run} --test-lengths {longer}": "test at another length",
+        f"fastpe show --run {run}": "plot the trained encoding",
+    }
 
 
 def _print_validation(found: Mapping[str, Any], length: int) -> None:
