@@ -93,7 +93,7 @@ def encodings(name: str | None, by: str | None, as_json: bool, **filters: Any) -
             next_step({
                 f"fastpe show {name}": "plot it",
                 f"fastpe theory {name}": "what it can and cannot do, without training",
-                f"fastpe train --encoding {name} --task reverse": "train a small model with it",
+                **_training(name),
             })  # fmt: skip
         return
     every, problems = catalogue.entries()
@@ -167,6 +167,16 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
     else:
         outcome, evidence, source = encoding.reported
         print_markdown(f"**{outcome}**: {evidence} ({source})")
+
+
+def _training(name: str) -> dict[str, str]:
+    """Return the command that trains a small model with an encoding, if it suits a sequence."""
+    from fastpe.encodings import catalogue
+
+    needs, what = catalogue.needs(name), "train a small model with it"
+    if "digits" in needs:
+        return {f"fastpe train --encoding {name} --task addition --task-option digits=reversed": what}
+    return {} if {"coordinates", "graph"} & set(needs) else {f"fastpe train --encoding {name} --task reverse": what}
 
 
 def _at_a_glance(name: str, encoding: "Encoding") -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from fastpe.model import schedules
 from fastpe.model.schedules import SCHEDULES
 from fastpe.tasks.registry import load_task
 from fastpe.training.config import TrainConfig
+from fastpe.training.logging import LOGS
 from fastpe.training.presets import PRESETS, preset
 
 from .options import Grouped, as_json, earlier_names, joined, option, settings, threads
@@ -29,6 +30,7 @@ from .presets import print_preset
 from .terminal import next_step
 
 if TYPE_CHECKING:
+    from fastpe.training.events import Listener
     from fastpe.training.loop import TrainResult
 
 
@@ -95,6 +97,11 @@ _OPTIONS = {
             help="Only print the number of parameters and estimates of memory, FLOPs and time. No run folder is "
             "created.",
         ),
+        option(
+            "--log", "logs", type=click.Choice(tuple(LOGS)), multiple=True,
+            help="Also write losses to metrics.csv in the run folder, or for TensorBoard to its folder tensorboard; "
+            "may be repeated.",
+        ),
         as_json(),
     ],
 }  # fmt: skip
@@ -119,6 +126,7 @@ def train(
     protocol: str | None,
     schedule: str | None,
     dry_run: bool,
+    logs: tuple[str, ...],
     **_settings: Any,
 ) -> None:
     """Train a small transformer on a task, and test it.
@@ -148,6 +156,10 @@ def train(
         raise click.UsageError(
             f"--dry-run creates no run folder: leave out {'--resume' if resume else '--out'}", context
         )
+    try:
+        listeners = [LOGS[name]() for name in dict.fromkeys(logs)]
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"--log: {error}", context) from None
     of_layers = _scheduled(context, schedule, given)
     use_threads(threads)
     stored = _stored(out) if resume and out is not None else None
@@ -162,7 +174,7 @@ def train(
     if dry_run:
         _print_estimate(config, threads, as_json)
         return
-    result = _train(config, out, resume, threads)
+    result = _train(config, out, resume, threads, listeners)
     if as_json:
         print_json({**result.result, "run": str(result.run)})
     else:
@@ -259,7 +271,9 @@ def _starting_from(
     return config
 
 
-def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | None) -> "TrainResult":
+def _train(
+    config: TrainConfig, out: Path | None, resume: bool, threads: int | None, logs: "Sequence[Listener]"
+) -> "TrainResult":
     from fastpe.training import config_file, loop, run_folder
 
     from .progress import Reporter
@@ -269,7 +283,7 @@ def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | N
     target = out if out is not None else run_folder.Run.create_numbered
     with Reporter() as reporter:
         try:
-            return loop.train(config, out=target, resume=resume, threads=threads, progress=reporter)
+            return loop.train(config, out=target, resume=resume, threads=threads, progress=[reporter, *logs])
         except KeyboardInterrupt:
             how = f"; continue with: {_resuming(reporter.run, config.encoding, config.task)}" if reporter.run else ""
             reporter.line(f"fastpe: interrupted{how}")
