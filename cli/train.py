@@ -14,7 +14,6 @@ from fastpe.model import schedules
 from fastpe.model.schedules import SCHEDULES
 from fastpe.tasks.registry import load_task
 from fastpe.training.config import TrainConfig
-from fastpe.training.logging import LOGS
 from fastpe.training.presets import PRESETS, preset
 
 from .options import Grouped, as_json, earlier_names, joined, option, settings, threads
@@ -98,7 +97,7 @@ _OPTIONS = {
             "created.",
         ),
         option(
-            "--log", "logs", type=click.Choice(tuple(LOGS)), multiple=True,
+            "--log", "logs", type=click.Choice(("csv", "tensorboard")), multiple=True,
             help="Also write losses to metrics.csv in the run folder, or for TensorBoard to its folder tensorboard; "
             "may be repeated.",
         ),
@@ -156,12 +155,14 @@ def train(
         raise click.UsageError(
             f"--dry-run creates no run folder: leave out {'--resume' if resume else '--out'}", context
         )
+    of_layers = _scheduled(context, schedule, given)
+    use_threads(threads)
+    from fastpe.training.logging import LOGS
+
     try:
         listeners = [LOGS[name]() for name in dict.fromkeys(logs)]
     except ModuleNotFoundError as error:
         raise click.UsageError(f"--log: {error}", context) from None
-    of_layers = _scheduled(context, schedule, given)
-    use_threads(threads)
     stored = _stored(out) if resume and out is not None else None
     if stored is None and "encoding" not in given and origin is None:
         why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
