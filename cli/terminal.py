@@ -92,7 +92,7 @@ def print_markdown(text: str) -> None:
     class Page(Markdown):
         elements: ClassVar[dict[str, Any]] = {**Markdown.elements, "code_block": Formula, "heading_open": Title}
 
-    text = "\n".join(printable(line) for line in text.splitlines())
+    text = "\n".join(f"\\{line}" if line.startswith(">") else line for line in map(printable, text.splitlines()))
     blocks = re.split(r"\n[ \t]*\n", re.sub(r"(?<=[.:])\n(?=\*\*)", "\n\n", text))
     if not sys.stdout.isatty():  # without colours, code keeps its backquotes
         blocks = [block if block.startswith("    ") else _CODE.sub(_quoted, block) for block in blocks]

@@ -1,8 +1,8 @@
 """Pages of the command line: nothing is lost or cut, prose has 80 columns, terminals get rendered Markdown."""
 
+import contextlib
 import io
 import re
-import sys
 
 import click
 import pytest
@@ -26,15 +26,19 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def on_terminal(monkeypatch):
-    """Standard output and error that are a terminal of 80 columns."""
-    found = Terminal()
+def printed(monkeypatch):
+    """Return a function that returns what a call prints on a terminal of 80 columns, or without one."""
     for name, value in (("TERM", "xterm-256color"), ("COLUMNS", "80")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr(sys, "stdout", found)
-    monkeypatch.setattr(sys, "stderr", found)
-    return found
+
+    def printed(stream, call, *arguments):
+        found = stream()
+        with contextlib.redirect_stdout(found), contextlib.redirect_stderr(found):
+            call(*arguments)
+        return found.getvalue()
+
+    return printed
 
 
 def words(text):
@@ -71,49 +75,41 @@ def test_no_page_loses_text_or_exceeds_80_columns(capsys):
         assert max(map(len, shown.splitlines())) <= 80, name
 
 
-def test_markdown_is_rendered_on_a_terminal_and_plain_elsewhere(on_terminal, monkeypatch):
+def test_markdown_is_rendered_on_a_terminal_and_plain_elsewhere(printed):
     page = "# title\n\nA **bold** word and `code_1`.\n**Next**: more.\n\n    a * b\n\n- item"
-    terminal.print_markdown(page)
-    shown = on_terminal.getvalue()
+    shown = printed(Terminal, terminal.print_markdown, page)
     assert "\x1b[1mbold\x1b[0m" in shown
     assert "`" not in shown
     assert "**" not in shown
     assert "    a * b" in click.unstyle(shown)
-    plain = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", plain)
-    terminal.print_markdown(page)
-    assert plain.getvalue() == "title\n\nA bold word and `code_1`.\n\nNext: more.\n\n    a * b\n\n • item\n"
+    plain = printed(io.StringIO, terminal.print_markdown, page)
+    assert plain == "title\n\nA bold word and `code_1`.\n\nNext: more.\n\n    a * b\n\n • item\n"
 
 
-def test_no_color_leaves_no_colours(on_terminal, monkeypatch):
+def test_no_color_leaves_no_colours(printed, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    terminal.print_markdown("# title\n\n`code`")
-    terminal.next_step({"fastpe doctor": "check"})
-    assert "\x1b[3" not in on_terminal.getvalue()
-    assert "36m" not in on_terminal.getvalue()
+    shown = printed(Terminal, terminal.print_markdown, "# title\n\n`code`")
+    shown += printed(Terminal, terminal.next_step, {"fastpe doctor": "check"})
+    assert "title" in shown
+    assert "next: fastpe doctor" in shown
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", shown)
 
 
-def test_the_next_step_is_shown_on_a_terminal_only(on_terminal, monkeypatch):
-    terminal.next_step({"fastpe show x": "plot it", "fastpe train": "train"})
-    lines = click.unstyle(on_terminal.getvalue()).splitlines()
+def test_the_next_step_is_shown_on_a_terminal_only(printed):
+    commands = {"fastpe show x": "plot it", "fastpe train": "train"}
+    lines = click.unstyle(printed(Terminal, terminal.next_step, commands)).splitlines()
     assert lines == ["next: fastpe show x  plot it", "      fastpe train   train"]
-    plain = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", plain)
-    terminal.next_step({"fastpe show x": "plot it"})
-    assert plain.getvalue() == ""
+    assert printed(io.StringIO, terminal.next_step, commands) == ""
 
 
-def test_settings_are_a_table_on_a_terminal_and_one_line_elsewhere(on_terminal, monkeypatch):
+def test_settings_are_a_table_on_a_terminal_and_one_line_elsewhere(printed):
     settings = {f"setting_{n}": n for n in range(9)}
-    terminal.print_settings("recipe", settings)
-    first, *rows = click.unstyle(on_terminal.getvalue()).splitlines()
+    first, *rows = click.unstyle(printed(Terminal, terminal.print_settings, "recipe", settings)).splitlines()
     assert first == "recipe, where it differs from the defaults:"
     assert len(rows) == 2
     assert max(map(len, rows)) <= 80
-    plain = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", plain)
-    terminal.print_settings("recipe", settings)
-    assert plain.getvalue() == f"recipe: {', '.join(f'{name}={value}' for name, value in settings.items())}\n"
+    plain = printed(io.StringIO, terminal.print_settings, "recipe", settings)
+    assert plain == f"recipe: {', '.join(f'{name}={value}' for name, value in settings.items())}\n"
 
 
 # Options --------------------------------------------------------------------------------------------------------------
