@@ -193,7 +193,7 @@ def compare(
         except TypeError as error:  # for example a word in place of a number
             raise click.UsageError(str(error)) from error
     part = None if shard is None else _shard(shard)
-    if study.preset not in (None, "li2025"):
+    if study.preset is not None and study.preset != "li2025":
         for task in study.tasks:
             print_preset(study.preset, study.config_of(task), study.settings)
     if dry_run:
