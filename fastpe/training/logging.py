@@ -5,7 +5,7 @@ listener of a list. The docstring of `CsvLog` shows how to write one for another
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ class TensorBoardLog:
             self._to.add_scalar(name, value, step)
 
 
-LOGS = {"csv": CsvLog, "tensorboard": TensorBoardLog}
+LOGS: dict[str, Callable[[], Listener]] = {"csv": CsvLog, "tensorboard": TensorBoardLog}
 """The listeners of ``fastpe train --log``, by name."""
 
 
