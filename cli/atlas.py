@@ -6,6 +6,7 @@ import click
 
 from .options import ENCODING
 from .output import check_folder
+from .terminal import next_step, opening
 
 _ENDINGS = (".html", ".htm")
 
@@ -47,12 +48,13 @@ def atlas(out: Path, names: tuple[str, ...]) -> None:
     from .progress import Reporter
 
     with Reporter() as reporter:
-        reporter.open(len(every), 0, "encodings")
+        reporter.open(len(every), 0, "")
 
         def told(key: str) -> None:
-            reporter.show("encodings", key)
+            reporter.head(key)
             reporter.advance(1)
 
         content = page.atlas(every, told)
     files.write_file(out, content.encode())
     click.echo(f"written: {out}", err=True)
+    next_step({opening(out): "open the page"})

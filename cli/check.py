@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .output import FAILED, print_json
+from .terminal import next_step
 
 if TYPE_CHECKING:
     from fastpe.doctor.diagnosis import Verdict
@@ -44,11 +45,11 @@ def check(name: str | None, template: str | None, as_json: bool) -> None:
         raise click.UsageError(f"FILE or KEY must be a single encoding, not the sum {key!r}")
     from fastpe.doctor import diagnosis, encoding_checks, task_checks
 
-    from .progress import Reporter
+    from .progress import Reporter, counted
 
     verdicts, suite = [], encoding_checks if word == "encoding" else task_checks
-    with Reporter():
-        for each in suite.checks(key):
+    with Reporter() as reporter:
+        for each in counted(reporter, list(suite.checks(key)), lambda each: each.name):
             verdicts.append(diagnosis.judge(each))
             if not as_json:
                 click.echo(_line(verdicts[-1]))
@@ -63,8 +64,23 @@ def check(name: str | None, template: str | None, as_json: bool) -> None:
         failed = sum(not verdict.passed for verdict in verdicts)
         what = f"{failed} of {len(verdicts)} checks failed" if failed else f"all {len(verdicts)} checks passed"
         click.echo(f"\n{key}: {what}")
+        if passed:
+            next_step(_next(word, name))
     if not passed:
         sys.exit(FAILED)
+
+
+def _next(word: str, name: str) -> dict[str, str]:
+    if word == "task":
+        return {
+            f"fastpe tasks {name}": "its page and some sequences",
+            f"fastpe train --encoding rope --task {name}": "train a small model on it",
+        }
+    return {
+        f"fastpe show {name}": "plot it",
+        f"fastpe train --encoding {name} --task reverse": "train a small model with it",
+        f"fastpe compare {name} rope nope --task reverse": "compare it with others",
+    }
 
 
 def _template(word: str) -> str:

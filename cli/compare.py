@@ -12,8 +12,22 @@ from click.core import ParameterSource
 
 from fastpe.training.presets import PRESETS
 
-from .options import ENCODING, INTEGER, NUMBER, TASK, Grouped, Integer, as_json, option
-from .output import INTERRUPTED, own_files, parse_lengths, print_json
+from .options import (
+    ENCODING,
+    INTEGER,
+    NUMBER,
+    TASK,
+    Grouped,
+    Integer,
+    Lengths,
+    as_json,
+    earlier_names,
+    joined,
+    option,
+    test_lengths,
+)
+from .output import INTERRUPTED, own_files, print_json
+from .terminal import next_step, opening
 
 if TYPE_CHECKING:
     from fastpe.experiments.study import Study
@@ -31,10 +45,8 @@ _OPTIONS = {
             "--baseline", shell_complete=ENCODING.shell_complete,
             help="Encoding that the others are compared with.  [default: nope if it is in the study, else the first]",
         ),
-        option(
-            "--lengths", metavar="L,L,...",
-            help="Lengths to test at, such as 50,100 or 1-50,51-100.  [default: those of the task]",
-        ),
+        option("--train-length", type=INTEGER, help="Training length.  [default: that of the preset]"),
+        test_lengths("Test lengths, such as 50,100, or ranges, such as 1-50,51-100.  [default: those of the preset]"),
         option(
             "--preset", type=click.Choice(tuple(PRESETS)), default="recipe", show_default=True,
             help="Settings of all runs: recipe, small models that solve the task; li2025, the defaults of "
@@ -42,7 +54,7 @@ _OPTIONS = {
         ),
         option(
             "--set", "settings", multiple=True, metavar="KEY=VALUE",
-            help="Setting of all runs, such as epochs=5; may be repeated. KEY is its name in fastpe.TrainConfig.",
+            help="Setting of all runs, such as epochs=5; may be repeated. `--set help` lists the settings.",
         ),
         option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]"),
     ],
@@ -97,7 +109,10 @@ _OPTIONS = {
 
 
 # Long: one parameter for each option
-@click.command(cls=Grouped, groups=_OPTIONS)
+@click.command(
+    cls=Grouped, groups=_OPTIONS,
+    context_settings=earlier_names(length="train-length", lengths="test-lengths", test_length="test-lengths"),
+)  # fmt: skip
 @click.argument("encodings", nargs=-1, metavar="ENCODING[:NAME=VALUE,...]...", shell_complete=ENCODING.shell_complete)
 @click.pass_context
 def compare(
@@ -106,7 +121,8 @@ def compare(
     tasks: tuple[str, ...],
     seeds: int,
     baseline: str | None,
-    lengths: str | None,
+    train_length: int | None,
+    test_lengths: tuple[tuple[int | str, ...], ...],
     preset: str,
     settings: tuple[str, ...],
     vary: tuple[str, ...],
@@ -137,10 +153,14 @@ def compare(
     interrupted study, run the same command again.
     """
     from fastpe.experiments.compare import compare as make
-    from fastpe.experiments.study import Study, varied
+    from fastpe.experiments.study import SETTINGS, Study, varied
 
+    from .presets import print_all_settings, print_preset
     from .progress import JobReporter
 
+    if "help" in settings:
+        print_all_settings(SETTINGS)
+        return
     if own_encodings and file is None:
         raise click.UsageError("--encoding needs --study: name the encodings of a new study as arguments")
     if file is not None:
@@ -149,14 +169,17 @@ def compare(
                 TASK.convert(each, None, None)
         tasks = tuple(each for each in tasks if not each.endswith(".py"))
         given = context.get_parameter_source("preset") is ParameterSource.COMMANDLINE
-        if any((encodings, tasks, settings, lengths, given, vary, choose)) or choose_seeds is not None:
+        new = (encodings, tasks, settings, train_length, test_lengths, given, vary, choose, choose_seeds)
+        if any(each not in (None, (), False) for each in new):
             raise click.UsageError("--study names a complete study: leave out encodings and the options of a new study")
         study = Study.read(file)
     else:
         _refuse_missing(encodings, tasks)
         own = _settings("--set", settings)
-        if lengths is not None:
-            own["test_lengths"] = list(parse_lengths([each.strip() for each in lengths.split(",")]))
+        if train_length is not None:
+            own["train_length"] = train_length
+        if test_lengths:
+            own["test_lengths"] = list(joined(test_lengths))
         facts = {"baseline": baseline, "settings": own, "preset": preset, "margin": margin}
         grid = {"choose": _lists("--choose", choose), "choose_seeds": choose_seeds}
         entries = [_entry(text) for text in encodings]
@@ -170,6 +193,9 @@ def compare(
         except TypeError as error:  # for example a word in place of a number
             raise click.UsageError(str(error)) from error
     part = None if shard is None else _shard(shard)
+    if study.preset is not None and study.preset != "li2025":
+        for task in study.tasks:
+            print_preset(study.preset, study.config_of(task), study.settings)
     if dry_run:
         _print_plan(study, as_json)
         return
@@ -184,6 +210,15 @@ def compare(
         click.echo(f"shard {shard} is done: join all shards with fastpe merge {target} ... --out FOLDER", err=True)
     else:
         _print(found, as_json)
+        if not as_json:
+            _tell_next(study, target)
+
+
+def _tell_next(study: "Study", folder: Path) -> None:
+    told = {opening(folder / "report.html"): "the report with its figures"}
+    if len(study.each_seed) < 10:
+        told["the same command with --seeds 10"] = "more seeds; finished runs are not repeated"
+    next_step(told)
 
 
 @click.command()
@@ -198,10 +233,14 @@ def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """
     from fastpe.experiments import existing_runs
 
+    from .progress import working
+
     if out is None:
         existing_runs.shared_study(folders)  # report errors in the folders before the missing option
         raise click.UsageError("--out is missing: name the folder of the joined study")
-    _print(existing_runs.merge(folders, out), as_json)
+    with working("joining the shards"):
+        found = existing_runs.merge(folders, out)
+    _print(found, as_json)
 
 
 @click.command()
@@ -224,14 +263,20 @@ def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, basel
     from fastpe.experiments.existing_runs import report_runs, report_study
     from fastpe.experiments.study_folder import FILE
 
+    from .progress import working
+
     if len(folders) == 1 and (folders[0] / FILE).exists():
         if out is not None or baseline is not None:
             raise click.UsageError("--out and --baseline are for single runs: a study has its own")
-        _print(report_study(folders[0], runs), as_json)
+        with working("reading the runs"):
+            found = report_study(folders[0], runs)
+        _print(found, as_json)
         return
     if runs is not None:
         raise click.UsageError("--runs needs a study: name single run folders as arguments")
-    _print(report_runs(folders, out or Path("report"), baseline), as_json)
+    with working("reading the runs"):
+        found = report_runs(folders, out or Path("report"), baseline)
+    _print(found, as_json)
 
 
 def _print(found: "Compared", as_json: bool) -> None:
@@ -308,7 +353,7 @@ def _entry(text: str) -> tuple[str, dict[str, Any]]:
         if key in entry or key in entry["options"]:
             raise click.UsageError(f"{text}: {key} is given twice")
         if key == "test_lengths":
-            entry[key] = list(parse_lengths(value.split(",")))
+            entry[key] = list(Lengths().convert(value, None, None))
         elif key in SETTINGS:
             entry[key] = _typed(value)
         else:

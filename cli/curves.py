@@ -1,6 +1,7 @@
 """What `fastpe evaluate` measures on models of a text: the loss by length, and the receptive field."""
 
 import functools
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from fastpe.base.stored import printable
 
 from .output import figure_kind, print_json, print_table, with_bands
+from .terminal import next_step
 
 if TYPE_CHECKING:
     from fastpe.model.transformer import Transformer
@@ -154,6 +156,8 @@ def print_curves(
         return
     _print_lengths(curves)
     _print_places(curves)
+    if out is None:
+        next_step({f"{_command(found, '--length-curve')} --out curve.png": "the same as a figure"})
 
 
 def _facts(each: OnText, blocks: "LengthCurve", sliding: "LengthCurve") -> dict[str, Any]:
@@ -217,7 +221,7 @@ def print_fields(
     from .progress import Bar
 
     if lengths is not None and len(lengths) != 1:
-        raise click.UsageError("--receptive-field uses blocks of one length: give one length to --lengths")
+        raise click.UsageError("--receptive-field uses blocks of one length: give one length to --test-lengths")
     length = lengths[0] if lengths else None
     for each in found:
         checked_lengths(lengths, 1, len(each.tokens))
@@ -252,6 +256,12 @@ def print_fields(
     click.echo(
         f'\nmeans over at most {BLOCKS} blocks; "last 1" is the last token itself, from which the next one is predicted'
     )
+    if out is None:
+        next_step({f"{_command(found, '--receptive-field')} --out field.png": "the same as a figure"})
+
+
+def _command(found: Sequence[OnText], flag: str) -> str:
+    return shlex.join(["fastpe", "evaluate", *(str(each.run) for each in found), flag])
 
 
 def _train_length(found: Sequence[OnText]) -> int | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .output import FAILED, print_json
+from .terminal import next_step
 
 if TYPE_CHECKING:
     from fastpe.doctor.diagnosis import Verdict
@@ -56,16 +57,16 @@ def doctor(warm: bool, accuracy: bool, only: tuple[str, ...], verbose: bool, as_
 def _examine(only: tuple[str, ...], verbose: bool, as_json: bool) -> bool:
     from fastpe.doctor import diagnosis
 
-    from .progress import Reporter
+    from .progress import Reporter, counted
 
     checks = diagnosis.checks(only)
     verdicts = []
-    with Reporter():
+    with Reporter() as reporter:
         machine = _machine(measure=not only, show=not as_json)
         if not as_json and not verbose:
             click.echo(f"{len(checks)} checks; only failures are printed (-v prints all)")
         start = time.perf_counter()
-        for check in checks:
+        for check in counted(reporter, checks, lambda check: check.name):
             verdict = diagnosis.judge(check)
             verdicts.append(verdict)
             if not as_json and (verbose or not verdict.passed):
@@ -76,6 +77,10 @@ def _examine(only: tuple[str, ...], verbose: bool, as_json: bool) -> bool:
     else:
         what = f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed"
         click.echo(f"{what}, {seconds:.1f} s")
+        if failed:
+            next_step({"fastpe doctor --only TEXT -v": "run the checks with TEXT in their name again, in detail"})
+        else:
+            next_step({"fastpe train --encoding rope --task reverse": "train a small model"})
     return not failed
 
 
@@ -148,15 +153,15 @@ def _accuracy(as_json: bool) -> None:
     from fastpe.doctor import accuracy
     from fastpe.encodings import registry
 
-    from .progress import Reporter
+    from .progress import Reporter, counted
 
     columns = [*(f"<= {edge:g}" for edge in accuracy.EDGES), f"> {accuracy.EDGES[-1]:g}"]
     found = []
     if not as_json:
         click.echo("errors in units in the last place, against exact values (60 digits) unless stated otherwise\n")
         click.echo(f"{'encoding':11} {'dtype':8} {'values':>7} {''.join(f'{name:>9}' for name in columns)}     worst")
-    with Reporter():
-        for name in registry.ENCODINGS.load_all()[0]:
+    with Reporter() as reporter:
+        for name in counted(reporter, list(registry.ENCODINGS.load_all()[0]), str):
             for each in accuracy.histograms(name):
                 found.append(each)
                 if not as_json:
@@ -197,12 +202,14 @@ def _warm(only: tuple[str, ...], verbose: bool, as_json: bool) -> bool:
     from fastpe.doctor import diagnosis, machine
     from fastpe.kernels.compile import cache
 
+    from .progress import Bar, counted
+
     if cache.problem:
         raise click.ClickException(f"compiled code cannot be cached: {cache.problem}")
     parts: list[dict[str, Any]] = []
     start = time.perf_counter()
-    with _compiled() as compiled:
-        for check in diagnosis.compiling(only):
+    with Bar() as bar, _compiled() as compiled:
+        for check in counted(bar, diagnosis.compiling(only), lambda check: check.name):
             before = time.perf_counter()
             verdict = diagnosis.judge(check)
             seconds = time.perf_counter() - before

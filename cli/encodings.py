@@ -3,7 +3,7 @@
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,8 @@ from fastpe.encodings.encoding import BEYOND, OUTCOMES, USES
 from fastpe.encodings.slots import SLOTS
 
 from .options import ENCODING, Integer
-from .output import print_json, print_table
+from .output import print_json
+from .terminal import next_step, print_markdown, print_options
 
 if TYPE_CHECKING:
     from fastpe.encodings.catalogue import Entry
@@ -89,6 +90,11 @@ def encodings(name: str | None, by: str | None, as_json: bool, **filters: Any) -
             print_json({**_facts(name, get(name)), "page": page(name), "theory": _theory(name)})
         else:
             _print_page(name, get(name), page(name))
+            next_step({
+                f"fastpe show {name}": "plot it",
+                f"fastpe theory {name}": "what it can and cannot do, without training",
+                **_training(name),
+            })  # fmt: skip
         return
     every, problems = catalogue.entries()
     for problem in problems.values():
@@ -145,49 +151,71 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _print_page(name: str, encoding: "Encoding", text: str) -> None:
-    from fastpe.encodings import catalogue, needed
+    from fastpe.encodings import catalogue
 
-    click.echo(f"{name}\n")
-    told = []
-    if encoding.use_when:
-        told.append(f"use it when {encoding.use_when}")
-    if encoding.also_called:
-        told.append(f"also called: {', '.join(encoding.also_called)}")
-    if encoding.not_to_be_confused:
-        told.append("not to be confused with:")
-        told += [f"  {other}: {difference}" for other, difference in encoding.not_to_be_confused.items()]
-    click.echo("\n".join([*told, "", text, ""] if told else [text, ""]))
-    for slot in encoding.slots:
-        values = SLOTS[slot].axes
-        click.echo(f"slot {slot} {values if values.startswith('(') else f'({values})'}: {SLOTS[slot].acts}")
-    click.echo(f"learned: {catalogue.learned(encoding)}")
-    if special := needed.needed(name):
-        click.echo(f"needs: {special[0].words}")
-    if encoding.direction == "causal":
-        click.echo("only for causal models")
-    else:
-        click.echo(f"distinguishes left from right without a causal mask: {encoding.direction}")
-    moved = "; earlier positions change with the length" if catalogue.moves(encoding) else ""
-    if "grid" in encoding.options and catalogue.coordinates(encoding) > 1 and not moved:
-        moved = "; without --option grid, the grid and each token's cell change with the length"
-    click.echo(f"beyond the training length: {encoding.beyond}{moved}")
-    if encoding.use:
-        click.echo(f"use: {USES[encoding.use]}")
-    if encoding.source:
-        click.echo(f"source: {encoding.source}")
-    if encoding.paper:
-        settings = ", ".join(f"{key}={value}" for key, value in encoding.paper.items())
-        click.echo(f"options in Li (2025), and with `fastpe train --paper`: {settings}")
+    print_markdown(f"# {name}\n\n" + "\n".join(_choice(encoding)))
+    click.echo()
+    print_markdown(text)
+    click.echo()
+    print_markdown("## At a glance\n\n" + "\n".join(f"- {fact}" for fact in _at_a_glance(name, encoding)))
     _print_theory(name, catalogue.learned(encoding) == "yes")
+    click.echo()
     if encoding.options:
-        click.echo("\noptions (--option NAME=VALUE):")
-        rows = [(key, str(option.default), option.expected(), option.doc) for key, option in encoding.options.items()]
-        print_table(("name", "default", "values", "meaning"), rows)
+        print_options("--option", encoding.options)
+        click.echo()
+    print_markdown("## Published results on longer sequences")
     if encoding.reported is None:
-        click.echo("\nPublished results on longer sequences: none found in the sources that were read.")
+        click.echo("none found in the sources that were read")
     else:
         outcome, evidence, source = encoding.reported
-        click.echo(f"\nPublished results on longer sequences: {outcome}\n{evidence}\n({source})")
+        print_markdown(f"**{outcome}**: {evidence} ({source})")
+
+
+def _training(name: str) -> dict[str, str]:
+    """Return the command that trains a small model with an encoding, if it suits a sequence."""
+    from fastpe.encodings import catalogue
+
+    needs, what = catalogue.needs(name), "train a small model with it"
+    if "digits" in needs:
+        return {f"fastpe train --encoding {name} --task addition --task-option digits=reversed": what}
+    return {} if {"coordinates", "graph"} & set(needs) else {f"fastpe train --encoding {name} --task reverse": what}
+
+
+def _choice(encoding: "Encoding") -> Iterator[str]:
+    """Yield when to use an encoding, its other names, and what not to confuse it with, as a list in Markdown."""
+    if encoding.use_when:
+        yield f"- use it when {encoding.use_when}"
+    if encoding.also_called:
+        yield f"- also called: {', '.join(encoding.also_called)}"
+    if encoding.not_to_be_confused:
+        yield "- not to be confused with:"
+        yield from (f"    - {other}: {difference}" for other, difference in encoding.not_to_be_confused.items())
+
+
+def _at_a_glance(name: str, encoding: "Encoding") -> Iterator[str]:
+    from fastpe.encodings import catalogue, needed
+
+    for slot in encoding.slots:
+        values = SLOTS[slot].axes
+        yield f"slot `{slot}` {values if values.startswith('(') else f'({values})'}: {SLOTS[slot].acts}"
+    yield f"learned: {catalogue.learned(encoding)}"
+    if special := needed.needed(name):
+        yield f"needs: {special[0].words}"
+    if encoding.direction == "causal":
+        yield "only for causal models"
+    else:
+        yield f"distinguishes left from right without a causal mask: {encoding.direction}"
+    moved = "; earlier positions change with the length" if catalogue.moves(encoding) else ""
+    if "grid" in encoding.options and catalogue.coordinates(encoding) > 1 and not moved:
+        moved = "; without `--option grid`, the grid and each token's cell change with the length"
+    yield f"beyond the training length: {encoding.beyond}{moved}"
+    if encoding.use:
+        yield f"use: {USES[encoding.use]}"
+    if encoding.source:
+        yield f"source: {encoding.source}"
+    if encoding.paper:
+        settings = ", ".join(f"{key}={value}" for key, value in encoding.paper.items())
+        yield f"options in Li (2025), and with `fastpe train --paper`: {settings}"
 
 
 def _theory(name: str) -> dict[str, Any]:
@@ -209,9 +237,13 @@ def _print_theory(name: str, learned: bool) -> None:
         click.echo(f"\nin theory: not available, because the encoding cannot be built: {found['error']}")
     if found["numbers"]:
         sizes = f"width {found['dim']}, {found['heads']} head, training length {found['train_length']}"
-        click.echo(f"\nin theory ({sizes}{', initial values' if learned else ''}):")
-        for what, each in found["numbers"].items():
-            click.echo(f"  {what}: {'-' if each is None else short(float(each['value']))}")
+        sizes += ", initial values" if learned else ""
+        rows = (
+            f"- {what}: {'-' if each is None else short(float(each['value']))}"
+            for what, each in found["numbers"].items()
+        )
+        click.echo()
+        print_markdown(f"## In theory ({sizes})\n\n" + "\n".join(rows))
 
 
 def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:

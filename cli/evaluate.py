@@ -1,12 +1,14 @@
 """``fastpe evaluate``: test a trained model."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .options import ENCODING, INTEGER, TASK, Grouped, as_json, option, threads
-from .output import figure_kind, parse_lengths, print_json, print_tests, use_threads, with_bands
+from .options import ENCODING, INTEGER, TASK, Grouped, as_json, earlier_names, joined, option, test_lengths, threads
+from .output import figure_kind, print_json, print_tests, use_threads, with_bands
+from .terminal import next_step
 
 if TYPE_CHECKING:
     from fastpe.model.config import ModelConfig
@@ -16,12 +18,13 @@ if TYPE_CHECKING:
 
 _OPTIONS = {
     "Common": [
-        option(
-            "--test-length", "test_lengths", multiple=True, metavar="N|A-B",
-            help="Length to test at, or a range such as 51-100; may be repeated.  [default: those of the run]",
+        test_lengths(
+            "Test lengths, such as 50,100, or ranges, such as 1-50,51-100; one length for --receptive-field.  "
+            "[default: those of the run; 1, 2, 4, 8 and 16 times the training length for --length-curve; 2 times for "
+            "--receptive-field]"
         ),
         option(
-            "--sequences", "test_sequences", type=INTEGER,
+            "--test-sequences", type=INTEGER,
             help="Number of test sequences for each test length.  [default: that of the run]",
         ),
         option("--seed", type=INTEGER, help="Seed of the test sequences.  [default: that of the run]"),
@@ -32,11 +35,6 @@ _OPTIONS = {
         option(
             "--receptive-field", "field", is_flag=True,
             help="Measure how much each earlier token contributes to the gradient of the loss of the last token.",
-        ),
-        option(
-            "--lengths", metavar="N,N,...",
-            help="Lengths for --length-curve, or one length for --receptive-field.  [default: 1, 2, 4, 8 and 16 times "
-            "the training length; for --receptive-field 2 times]",
         ),
         option(
             "--data", type=click.Path(path_type=Path),
@@ -60,18 +58,22 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-@click.command(cls=Grouped, groups=_OPTIONS)
+@click.command(
+    cls=Grouped, groups=_OPTIONS,
+    context_settings=earlier_names(
+        lengths="test-lengths", test_length="test-lengths", sequences="test-sequences"
+    ),
+)  # fmt: skip
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 def evaluate(
     runs: tuple[Path, ...],
     curve: bool,
     field: bool,
-    lengths: str | None,
     data: Path | None,
     out: Path | None,
     encoding: str | None,
     task: str | None,
-    test_lengths: tuple[str, ...],
+    test_lengths: tuple[tuple[int | str, ...], ...],
     bands: str | None,
     test_sequences: int | None,
     seed: int | None,
@@ -86,8 +88,8 @@ def evaluate(
     """
     if curve and field:
         raise click.UsageError("--length-curve and --receptive-field exclude each other: give one")
-    drawn = {"--test-length": test_lengths or None, "--sequences": test_sequences, "--seed": seed}
-    refused = drawn if curve or field else {"--lengths": lengths, "--out": out}
+    lengths, drawn = joined(test_lengths), {"--test-sequences": test_sequences, "--seed": seed}
+    refused = drawn if curve or field else {"--out": out}
     for flag, given in refused.items():
         if given is not None and (curve or field):
             raise click.UsageError(f"{flag} cannot be combined with --length-curve or --receptive-field")
@@ -106,17 +108,17 @@ def evaluate(
         from . import curves
 
         show = curves.print_curves if curve else curves.print_fields
-        show(curves.on_texts(runs, data, bands), _lengths(lengths), threads, out, as_json)
+        show(curves.on_texts(runs, data, bands), _integers(lengths), threads, out, as_json)
         return
     from fastpe.training import run_folder
 
     model = with_bands(run_folder.load(runs[0]), bands)
     if model.vocabulary is not None:
-        _test_on_text(runs[0], data, bands, test_lengths, threads, as_json)
+        _test_on_text(runs[0], data, bands, lengths, threads, as_json)
     elif data is not None:
         raise click.UsageError(f"--data needs a model of a text, and run {runs[0]} has none")
     else:
-        config = _as_asked(runs[0], model.config, encoding, task, parse_lengths(test_lengths), test_sequences, seed)
+        config = _as_asked(runs[0], model.config, encoding, task, lengths, test_sequences, seed)
         _test(runs[0], model, config, threads, as_json)
 
 
@@ -166,6 +168,7 @@ def _test(run: Path, model: "Transformer", config: "TrainConfig", threads: int |
         print_json({**facts, **_bands_of(model), "test": test})
     else:
         print_tests(test)
+        next_step({f"fastpe show --run {shlex.quote(str(run))}": "plot the trained encoding"})
 
 
 def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") -> "TrainConfig":
@@ -183,7 +186,7 @@ def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") ->
 
 
 def _test_on_text(
-    run: Path, data: Path | None, bands: str | None, given: tuple[str, ...], threads: int | None, as_json: bool
+    run: Path, data: Path | None, bands: str | None, given: tuple[int | str, ...], threads: int | None, as_json: bool
 ) -> None:
     """Print loss and bits per byte in blocks of each length for a model of a text."""
     from fastpe.tasks.registry import choose
@@ -196,7 +199,7 @@ def _test_on_text(
     (found,) = on_texts([run], data, bands)
     config, train_length = stored_text(run), found.model.config.train_length
     usual = (train_length, 2 * train_length, 4 * train_length) if config is None else config.test_lengths
-    lengths = checked_lengths("test_lengths", parse_lengths(given) or usual or (train_length,), choose("text"))
+    lengths = checked_lengths("test_lengths", given or usual or (train_length,), choose("text"))
     assert found.model.vocabulary is not None
     with Reporter() as reporter:
         test = test_text(
@@ -207,17 +210,16 @@ def _test_on_text(
         print_json({"schema": 2, "run": str(run), "task": "text", **own, **_bands_of(found.model), "test": test})
     else:
         print_tests(test)
+        next_step({f"fastpe evaluate {shlex.quote(str(run))} --length-curve": "loss by length and position"})
 
 
 def _bands_of(model: "Transformer") -> dict[str, str]:
     return {"bands": bands} if (bands := getattr(model, "bands", None)) is not None else {}
 
 
-def _lengths(text: str | None) -> tuple[int, ...] | None:
-    """Read `--lengths 64,128`."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and 0 < len(part) < 12 for part in parts):
-        raise click.UsageError(f"--lengths must be integers separated by commas, not {text!r}")
-    return tuple(int(part) for part in parts)
+def _integers(lengths: tuple[int | str, ...]) -> tuple[int, ...] | None:
+    """Return the lengths of `--length-curve` and `--receptive-field`, which have no ranges."""
+    for length in lengths:
+        if not isinstance(length, int) or length < 1:
+            raise click.UsageError(f"--test-lengths must be integers >= 1 on a text, not {length!r}")
+    return tuple(map(int, lengths)) or None

@@ -1,6 +1,7 @@
 """``fastpe generate``: sample text from a trained model."""
 
 import codecs
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import click
 
 from .options import ENCODING, INTEGER, NUMBER
 from .output import INTERRUPTED, print_json, use_threads
+from .terminal import next_step
 
 _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\n\t"}
 
@@ -99,6 +101,7 @@ def generate(
     how = "with cached keys and values" if generation.cached else "without cached keys and values"
     pace = f", {rate:,.0f} tokens/s" if rate else ""
     click.echo(f"{len(written):,} tokens{pace}, {how}", err=True)
+    next_step({f"fastpe evaluate {shlex.quote(str(run))} --length-curve": "loss beyond the training length"})
 
 
 def _tell(text: str) -> None:

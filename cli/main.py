@@ -19,28 +19,33 @@ from .tasks import tasks
 from .theory import theory
 from .train import train
 
+_GROUPS = {
+    "Start here": (encodings, train, compare),
+    "Encodings": (show, atlas, check),
+    "Training": (tasks, evaluate, generate),
+    "Studies": (merge, report),
+    "Theory and paper": (theory, reproduce),
+    "Maintenance": (doctor, bench),
+}
 _COMPLETION = """
 \b
-Completion of commands, options, encodings and tasks with Tab:
+Completion with Tab of commands, options, encodings, tasks, runs and files:
   bash  eval "$(_FASTPE_COMPLETE=bash_source fastpe)"   # in ~/.bashrc
   zsh   eval "$(_FASTPE_COMPLETE=zsh_source fastpe)"    # in ~/.zshrc
-  fish  _FASTPE_COMPLETE=fish_source fastpe | source    # in ~/.config/fish/config.fish
+  fish  _FASTPE_COMPLETE=fish_source fastpe | source    # in config.fish
 """
 
 
 @click.group(
-    cls=Commands, invoke_without_command=True, epilog=_COMPLETION,
+    cls=Commands, groups=_GROUPS, invoke_without_command=True, epilog=_COMPLETION,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 @click.version_option(fastpe.__version__, prog_name="fastpe", message="%(prog)s %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Train, test and compare position encodings for transformers on a CPU."""
+    """Train, test and compare position encodings for transformers on a CPU.
+
+    `fastpe COMMAND --help` lists the options of a command.
+    """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-MAKE = (train, evaluate, generate, compare, merge, report, reproduce)
-LOOK = (encodings, atlas, tasks, check, show, theory, doctor, bench)
-for command in (*MAKE, *LOOK):
-    main.add_command(command)

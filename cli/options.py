@@ -73,6 +73,35 @@ ENCODING = Key("encoding", lambda name: registry.canonical(registry.resolve(name
 TASK = Key("task", lambda name: TASKS.known(TASKS.resolve(name)), TASKS.names)
 
 
+class Lengths(click.ParamType):
+    """Test lengths, separated by commas: integers, or ranges such as 51-100, which stay text.
+
+    >>> Lengths().convert("50, 51-100", None, None)
+    (50, '51-100')
+    """
+
+    name = "L,L,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int | str, ...]:
+        """Read the lengths. The command checks them."""
+        texts = [each.strip() for each in value.split(",")]
+        return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text for text in texts)
+
+
+def joined(found: Sequence[Sequence[int | str]]) -> tuple[int | str, ...]:
+    """Return the lengths of an option that was given any number of times."""
+    return tuple(length for lengths in found for length in lengths)
+
+
+def earlier_names(**names: str) -> dict[str, Any]:
+    """Return context settings of a command that still accepts earlier names of its options, which help does not list.
+
+    >>> earlier_names(length="train-length")["token_normalize_func"]("length")
+    'train-length'
+    """
+    return {"token_normalize_func": lambda name: names.get(name.replace("-", "_"), name)}
+
+
 class Grouped(click.Command):
     """A command whose `--help` lists its options in groups.
 
@@ -105,7 +134,7 @@ def option(*flags: str, **more: Any) -> click.Option:
     return click.Option(list(flags), **more)
 
 
-_FLAGS = {"train_length": "--length", "test_lengths": "--test-length", "causal": "--causal/--bidirectional"}
+_FLAGS = {"causal": "--causal/--bidirectional"}
 _KINDS: Mapping[Any, click.ParamType] = {int: INTEGER, float: NUMBER, float | None: NUMBER}
 _KEYS = {"encoding": ENCODING, "task": TASK}
 _FIELDS = {field.name: field for field in fields(TrainConfig)}
@@ -125,17 +154,22 @@ def setting(name: str) -> click.Option:
         return option(flag, name, is_flag=True, flag_value=not default, default=default, help=found.help)
     if kind is bool:
         return option(_FLAGS[name], name, default=None, help=found.help)
-    more = {"type": _type(name, found), "multiple": name == "test_lengths"}
-    if isinstance(found.values, str):
-        more["metavar"] = found.values
-    flag = _FLAGS.get(name, f"--{name}".replace("_", "-"))
-    return option(flag, name, default=default, show_default=True, help=found.help, **more)
+    if name == "test_lengths":
+        return test_lengths(found.help)
+    more = {"metavar": found.values} if isinstance(found.values, str) and found.values else {}
+    flag = f"--{name}".replace("_", "-")
+    return option(flag, name, type=_type(name, found), default=default, show_default=True, help=found.help, **more)
 
 
 def _type(name: str, found: Setting) -> click.ParamType:
     if isinstance(found.values, tuple) and found.values:
         return click.Choice(found.values)
     return _KEYS.get(name) or _KINDS.get(_FIELDS[name].type, click.STRING)
+
+
+def test_lengths(text: str) -> click.Option:
+    """The option `--test-lengths`, whose values are read by `joined`."""
+    return option("--test-lengths", "test_lengths", type=Lengths(), multiple=True, metavar="L,L,...", help=text)
 
 
 def threads() -> click.Option:

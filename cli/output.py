@@ -15,9 +15,12 @@ from fastpe.doctor.machine import usable_cores
 
 from .options import ENCODING, TASK
 from .tables import aligned
+from .terminal import HelpFormatter, colours
 
 if TYPE_CHECKING:
     from fastpe.model.transformer import Transformer
+
+click.Context.formatter_class = HelpFormatter  # for all commands
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -25,7 +28,31 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 class Commands(click.Group):
-    """A group that reports each failure as one line on standard error and an exit status, without a traceback."""
+    """A group that lists its commands under titles, and reports failures without a traceback.
+
+    Each failure is one line on standard error and an exit status.
+
+    Parameters
+    ----------
+    groups : mapping, optional
+        The commands of each group by its title, in the order in which `--help` lists them.
+    *args, **more
+        The same as for `click.Group`.
+    """
+
+    def __init__(self, *args: Any, groups: Mapping[str, Sequence[click.Command]] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._groups = groups or {}
+        for command in (command for commands in self._groups.values() for command in commands):
+            self.add_command(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section for each group, with the summaries in full."""
+        width = max(map(len, self.commands), default=0)
+        for title, commands in self._groups.items():
+            with formatter.section(title):
+                rows = [(f"{command.name:{width}}", command.get_short_help_str(1000)) for command in commands]
+                formatter.write_dl(rows)
 
     def main(  # type: ignore[override]  # click's overloads tell apart only whether it returns
         self,
@@ -35,6 +62,7 @@ class Commands(click.Group):
         **extra: Any,
     ) -> Any:
         """Run a command, and end the process unless `standalone_mode` is false."""
+        extra.setdefault("color", colours())
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
         try:
@@ -224,15 +252,6 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool 
     """Print aligned columns on standard output."""
     for line in aligned(head, rows, right):
         click.echo(line)
-
-
-def parse_lengths(texts: Sequence[str]) -> tuple[int | str, ...]:
-    """Read test lengths: integers become `int`, other text stays as it is.
-
-    >>> parse_lengths(["50", "51-100"])
-    (50, '51-100')
-    """
-    return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text for text in texts)
 
 
 def print_tests(test: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,7 +1,5 @@
 """The claims of Li (2025) on the command line: a list of all claims, or one claim with its certificate."""
 
-import shutil
-import sys
 import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -9,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from .output import print_json, print_table
+from .terminal import columns, next_step
 
 if TYPE_CHECKING:
     from fastpe.paper_claims import Claim, Judgement
 
-_WIDEST = 120  # characters per line if the output is not a terminal
 _LEAST = 24  # characters per line of a statement
 _HEAD = ("claim", "place", "verdict", "value", "statement")
 
@@ -29,15 +27,10 @@ def show_claims(identity: str | None, as_json: bool) -> None:
             chosen = (claim(identity.strip().upper()),)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
-    from .progress import Bar
+    from .progress import Bar, counted
 
-    judged = []
     with Bar() as bar:
-        bar.open(len(chosen), 0, "claims")
-        for each in chosen:
-            bar.head(f"claim {each.id}")
-            judged.append((each, each.judge()))
-            bar.advance(1)
+        judged = [(each, each.judge()) for each in counted(bar, chosen, lambda each: f"claim {each.id}")]
     if as_json:
         facts = [each.to_dict(found) for each, found in judged]
         print_json(facts if identity is None else facts[0])
@@ -47,23 +40,19 @@ def show_claims(identity: str | None, as_json: bool) -> None:
         _print_one(*judged[0])
 
 
-def _room() -> int:
-    return max(60, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _WIDEST
-
-
 def _print_list(judged: "list[tuple[Claim, Judgement]]") -> None:
     rows = [(each.id, each.place, found.verdict, _first(each, found), each.statement) for each, found in judged]
     widths = [max(map(len, column)) for column in zip(_HEAD[:-1], *(row[:-1] for row in rows), strict=True)]
     left = sum(widths) + 2 * len(widths)
     for row in (_HEAD, *rows):
         cells = "".join(cell.ljust(width + 2) for cell, width in zip(row[:-1], widths, strict=True))
-        lines = textwrap.wrap(row[-1], max(_LEAST, _room() - left), break_on_hyphens=False)
+        lines = textwrap.wrap(row[-1], max(_LEAST, columns() - left), break_on_hyphens=False)
         click.echo(cells + lines[0])
         for line in lines[1:]:
             click.echo(" " * left + line)
     counts = Counter(found.verdict for _, found in judged)
     click.echo(f"\n{len(judged)} claims: {', '.join(f'{count} {word}' for word, count in counts.most_common())}")
-    click.echo("`fastpe theory --claims C13` prints one claim with its certificate.")
+    next_step({"fastpe theory --claims C13": "one claim with its certificate"})
     for each, found in judged:
         _print_outside(each, found)
 
@@ -76,7 +65,7 @@ def _first(claim: "Claim", found: "Judgement") -> str:
 
 def _print_one(claim: "Claim", found: "Judgement") -> None:
     def say(text: str, indent: str = "") -> None:
-        click.echo(textwrap.fill(text, _room(), initial_indent=indent, subsequent_indent=indent))
+        click.echo(textwrap.fill(text, columns(), initial_indent=indent, subsequent_indent=indent))
 
     click.echo(f"{claim.id}, {claim.place}: {found.verdict}\n")
     say(claim.statement)

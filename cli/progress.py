@@ -1,11 +1,32 @@
 """Progress of a command on standard error: a bar on a terminal, plain lines elsewhere."""
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Self, TypeVar
 
 from fastpe.experiments.jobs import JobEvent, JobsStarted, RunEnded, RunStepped
 from fastpe.training.events import Noted
 from fastpe.training.progress import Bar, TrainingBar
+
+Item = TypeVar("Item")
+
+
+def counted(bar: Bar, items: Sequence[Item], label: Callable[[Item], str]) -> Iterator[Item]:
+    """Yield items, with a bar that counts them and names the current one."""
+    bar.open(len(items), 0, "")
+    for item in items:
+        bar.head(label(item))
+        yield item
+        bar.advance(1)
+    bar.close()
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show, on a terminal, that work is going on whose steps are not counted."""
+    with Bar() as bar:
+        bar.open(None, 0, what)
+        yield
 
 
 class Reporter(TrainingBar):

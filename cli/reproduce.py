@@ -11,6 +11,7 @@ from fastpe.doctor.machine import usable_cores
 from .compare import print_written
 from .options import Integer
 from .output import INTERRUPTED, check_place, print_json
+from .terminal import next_step, opening
 
 
 @click.group()
@@ -103,6 +104,8 @@ def tables(out: Path, as_json: bool) -> None:
     else:
         click.echo(as_text(tables_report.sections(cells)))
     click.echo(f"written in {out}: {', '.join(written)}", err=True)
+    if not as_json:
+        next_step({"fastpe theory --claims": "the 121 claims of the paper, recomputed"})
     if left := paper_tables.outside(cells):
         raise click.ClickException(f"values outside their stored intervals: {'; '.join(left)}")
 
@@ -129,3 +132,4 @@ def _print(found: "list[tuple[Any, Any]]", as_json: bool, judged: bool) -> None:
         click.echo(as_text([overview(found)]))
     for _, compared in found:
         print_written(compared)
+    next_step({opening(found[0][1].out / "report.html"): "the report with its figures"})

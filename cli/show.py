@@ -14,6 +14,7 @@ from fastpe.training.config import TrainConfig
 
 from .options import ENCODING, INTEGER
 from .output import figure_kind, own_files, parse_options
+from .terminal import next_step
 
 if TYPE_CHECKING:
     from fastpe.pictures.look import Look
@@ -98,23 +99,34 @@ def show(
     kind = None if out is None else figure_kind(out)
     from fastpe.pictures.look import look, look_at_path
 
+    from .progress import working
+
     if run is not None:
-        found = look_at_path(run, length, layer=layer or 0, theory=theory)
+        with working(f"reading {run}"):
+            found = look_at_path(run, length, layer=layer or 0, theory=theory)
         if encoding not in (None, found.name):
             raise click.UsageError(f"run {run} has the encoding {found.name!r}, not {encoding!r}", context)
     else:
         assert name is not None
-        found = look(name, length, theory=theory, **request)
+        with working(name):
+            found = look(name, length, theory=theory, **request)
     if out is not None and kind is not None:
         from fastpe.base import files
         from fastpe.pictures import figure
 
-        files.write_file(out, figure.draw(found, kind))
+        with working(f"drawing {out}"):
+            content = figure.draw(found, kind)
+        files.write_file(out, content)
         click.echo(f"written: {out}", err=True)
     if as_json:
         click.echo(json.dumps(found.as_dict(), allow_nan=False))
     elif out is None:
         _print(found)
+        what = f"--run {run}" if name is None else name
+        more = {f"fastpe show {what} --out FILE.png": "a figure"}
+        if not theory:
+            more = {f"fastpe show {what} --theory": "what it can and cannot do"} | more
+        next_step(more)
 
 
 def _check_choice(context: click.Context, name: str | None, run: Path | None, request: dict[str, Any]) -> None:

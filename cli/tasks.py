@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import TASK, Integer
-from .output import print_json, print_table
+from .output import print_json
+from .terminal import next_step, print_markdown, print_options
 
 if TYPE_CHECKING:
     from fastpe.tasks.task import Task
@@ -44,6 +45,12 @@ def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool)
             print_json({**_facts(name, found), "page": TASKS.page(name)})
         else:
             _print_page(name, found, length)
+            text = found.kind == "text"
+            once, all_runs = (" --data FILE", " --set data=FILE") if text else ("", "")
+            next_step({
+                f"fastpe train --encoding rope --task {name}{once}": "train a small model on it",
+                f"fastpe compare alibi rope nope --task {name}{all_runs}": "compare encodings on it",
+            })  # fmt: skip
         return
     if length is not None:
         raise click.UsageError("--length needs NAME: it is the length of the sequences on a page")
@@ -71,7 +78,7 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
     from fastpe.tasks.registry import TASKS, choose
 
     if task.kind == "text":
-        click.echo(f"{name}\n\n{TASKS.page(name)}\n\nkind {task.kind}: {_KINDS[task.kind]}")
+        print_markdown(f"# {name}\n\n{TASKS.page(name)}\n\n## At a glance\n\n- kind {task.kind}: {_KINDS[task.kind]}")
         _print_options(task)
         return
     chosen = choose(name)
@@ -79,14 +86,16 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
     shown = length if length is not None else int(chosen.lengths.within(8, most)[0])
     sizes.check_length(chosen, shown, "length")
     chance, drawn = chosen.chance(shown), frame.draw(chosen, Stream(0, "page"), _SHOWN, shown)
-    click.echo(f"{name}\n\n{TASKS.page(name)}\n")
-    click.echo(f"kind {task.kind}: {_KINDS[task.kind]}")
-    click.echo(f"input lengths: {least} to {most:,}" + (f" in steps of {step}" if step > 1 else ""))
+    print_markdown(f"# {name}\n\n{TASKS.page(name)}")
+    facts = [f"kind {task.kind}: {_KINDS[task.kind]}"]
+    facts.append(f"input lengths: {least} to {most:,}" + (f" in steps of {step}" if step > 1 else ""))
     if task.causal:
-        click.echo("only for causal models")
+        facts.append("only for causal models")
     if chance is not None:
         whole = "" if chance.exact is None else f", answers {chance.exact:.3g}"
-        click.echo(f"chance level at length {shown}: tokens {chance.token:.3g}{whole}")
+        facts.append(f"chance level at length {shown}: tokens {chance.token:.3g}{whole}")
+    click.echo()
+    print_markdown("## At a glance\n\n" + "\n".join(f"- {fact}" for fact in facts))
     _print_options(task)
     _print_recipe(name, task)
     click.echo("\nsequences: input -> answer")
@@ -96,9 +105,8 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
 
 def _print_options(task: "Task") -> None:
     if task.options:
-        click.echo("\noptions (--task-option NAME=VALUE):")
-        rows = [(key, str(option.default), option.expected(), option.doc) for key, option in task.options.items()]
-        print_table(("name", "default", "values", "meaning"), rows)
+        click.echo()
+        print_options("--task-option", task.options)
 
 
 def _print_recipe(name: str, task: "Task") -> None:
@@ -108,23 +116,26 @@ def _print_recipe(name: str, task: "Task") -> None:
     tokens = task.kind != "numbers"
     lengths = f"lengths 1 to {config.train_length}" if tokens else f"length {config.train_length}"
     stops = f", until {config.validation} validation answers are right" if tokens else ""
-    click.echo("\nrecipe (the default of fastpe train --task and fastpe compare):")
-    for line in (
+    lines = [
         f"{config.layers} layers of width {config.width}, {config.heads} heads, causal",
         *(f"task option {key}={value}" for key, value in config.task_options.items()),
         f"training: {lengths}, at most {config.steps:,} updates of {config.batch} sequences{stops}",
         f"learning rate {config.lr:g}, {config.warmup} warm-up updates, then {config.decay} decay",
         f"tests: lengths {', '.join(map(str, config.test_lengths))}, {config.test_sequences} sequences each",
-    ):
-        click.echo(f"  {line}")
+    ]
     if task.recipe is not None:
         found, solved = task.recipe, "99 % of answers right" if tokens else "1 % of the error of zeros"
-        click.echo(
-            f"  solved ({solved} at the training {lengths.split()[0]}): {found.encoding}, {found.solved} of 10 seeds, "
+        lines.append(
+            f"solved ({solved} at the training {lengths.split()[0]}): {found.encoding}, {found.solved} of 10 seeds, "
             f"{found.seconds:.3g} s each on one core of an AMD EPYC"
         )
         if found.remark:
-            click.echo(f"  {found.remark}")
+            lines.append(found.remark)
+    click.echo()
+    print_markdown(
+        "## Recipe\n\nThe default of `fastpe train --task` and `fastpe compare`:\n\n"
+        + "".join(f"- {line}\n" for line in lines)
+    )
 
 
 def _written(word: Any, kind: str, values: list[Any]) -> str:

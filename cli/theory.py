@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from .options import ENCODING, INTEGER
 from .output import own_files, parse_options, print_json
 from .paper_claims import show_claims
+from .terminal import next_step
 
 if TYPE_CHECKING:
     from fastpe.theory.pages.record import Record
@@ -99,7 +100,7 @@ def theory(
         subjects = _subjects(names, length, run, options, sizes)
         pages = _pages(subjects, reporter)
         if run is not None and probe:
-            reporter.line("probing the layers")
+            reporter.open(None, 0, "probing the layers")
             pages[0] |= _probed(run, subjects[0], bins, sequences)
     if as_json:
         print_json({"schema": 1, "pages": [_as_dict(*each) for each in zip(subjects, pages, strict=True)]})
@@ -107,6 +108,14 @@ def theory(
     from . import theory_pages
 
     theory_pages.show(subjects, pages, everything)
+    if run is None:
+        every = " ".join(names)
+        next_step(
+            {
+                f"fastpe show --theory {names[0]}": "the same as curves",
+                f"fastpe compare {every} --task reverse": "train",
+            }
+        )
 
 
 def _given(context: click.Context) -> dict[str, str]:

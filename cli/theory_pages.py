@@ -1,7 +1,7 @@
 """Theoretical properties on a terminal: one encoding, or several in columns."""
 
-import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,14 @@ from fastpe.theory.pages.record import Record
 from fastpe.theory.pages.subject import Subject
 from fastpe.theory.pages.words import cell_or_range, facts, heading
 
+from .terminal import TITLE, columns, print_rich, table
+
 if TYPE_CHECKING:
     from rich.table import Table
 
 Page = Mapping[str, Record]
 
 _WIDEST = 200  # characters per line if the output is not a terminal
-_WIDEST_OF_ONE = 120  # the same for the key quantities of a single encoding
 _ORDER = {each.key: place for place, each in enumerate(QUANTITIES.values())}
 
 
@@ -35,56 +36,55 @@ def show(subjects: Sequence[Subject], pages: Sequence[Page], everything: bool) -
         for remark in subject.remarks:
             click.echo(f"{subject.name}: {remark}" if len(subjects) > 1 else f"  {remark}")
     if not everything:
-        click.echo("\nThese quantities decide a choice of encoding. --all prints every quantity that is computed.")
+        click.echo("\nThese quantities decide a choice of encoding. --all prints all quantities.")
 
 
 def _key_quantities(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
     for subject, page in zip(subjects, pages, strict=True):
         click.echo(heading(subject, page))
-    table = _table()
-    table.add_column("quantity", no_wrap=not sys.stdout.isatty())
-    for subject in subjects:
-        table.add_column(subject.name if len(subjects) > 1 else "value", justify="right")
-    table.add_column("unit")
-    table.add_column("meaning")
-    for row in key_rows(subjects, pages):
-        table.add_row(row.label, *row.values, row.unit, row.meaning)
-    _print(table, _WIDEST if len(subjects) > 1 else _WIDEST_OF_ONE)
+    click.echo()
+    rows = list(key_rows(subjects, pages))
+    names = [subject.name for subject in subjects] if len(subjects) > 1 else ["value"]
+    cells = [("quantity", *names), *((row.label, *row.values) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    head, *lines = (
+        "  ".join([label.ljust(widths[0]), *map(str.rjust, values, widths[1:])]).rstrip() for label, *values in cells
+    )
+    click.secho(head, **TITLE)
+    for line, row in zip(lines, rows, strict=True):
+        click.echo(line)
+        about = textwrap.fill(f"{row.unit}: {row.meaning}", columns(), initial_indent="    ", subsequent_indent="    ")
+        click.secho(about, dim=True)
 
 
 def _page(subject: Subject, page: Page) -> None:
     click.echo(heading(subject, page))
     for in_windows in (True, False):
         rows = _rows([{name: each for name, each in page.items() if not name.startswith("task.")}], in_windows)
-        columns = [each for each in subject.columns if any(each in cells[0] for _, cells in rows)]
+        shown = [each for each in subject.columns if any(each in cells[0] for _, cells in rows)]
         if not rows:
             continue
-        table = _table()
-        table.add_column("")
-        for column in columns:
-            name = f"[{subject.window(column)[0]},{column})" if in_windows else f"at {column}"
-            table.add_column(name, justify="right")
+        names = (f"[{subject.window(each)[0]},{each})" if in_windows else f"at {each}" for each in shown)
+        made = table("", *names, right=range(1, len(shown) + 1))
         for label, (values,) in rows:
-            table.add_row(f"  {label}", *(values.get(column, "-") for column in columns))
-        _print(table)
+            made.add_row(f"  {label}", *(values.get(each, "-") for each in shown))
+        _print(made)
     for line in facts(subject, page):
         click.echo(f"  {line}")
 
 
 def _side_by_side(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
-    table = _table()
-    table.add_column("")
-    for subject in subjects:
-        table.add_column(f"{subject.name}, causal" if subject.causal else subject.name, justify="right")
+    names = (f"{subject.name}, causal" if subject.causal else subject.name for subject in subjects)
+    made = table("", *names, right=range(1, len(subjects) + 1))
     for in_windows in (True, False):
         for label, each in _rows(pages, in_windows):
             for column in sorted({column for values in each for column in values if column is not None}):
                 window = next(subject.window(column) for subject in subjects if column in subject.columns)
                 where = f"in [{window[0]},{column})" if in_windows else f"at {column}"
-                table.add_row(f"{label}, {where}", *(values.get(column, "-") for values in each))
+                made.add_row(f"{label}, {where}", *(values.get(column, "-") for values in each))
         for label, each in _rows(pages, in_windows, alone=True):
-            table.add_row(label, *(values.get(None, "-") for values in each))
-    _print(table)
+            made.add_row(label, *(values.get(None, "-") for values in each))
+    _print(made)
 
 
 def _rows(
@@ -106,19 +106,5 @@ def _with_key(page: Page, key: str) -> list[Record]:
     return [record for record in page.values() if record.key == key]
 
 
-def _table() -> "Table":
-    from rich.table import Table
-
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-
-
-def _print(table: "Table", widest: int = _WIDEST) -> None:
-    from rich.console import Console
-
-    terminal = sys.stdout.isatty()
-    width = max(60, shutil.get_terminal_size().columns) if terminal else widest
-    console = Console(width=width, highlight=False, markup=False, emoji=False)
-    with console.capture() as capture:
-        console.print(table)
-    for line in capture.get().splitlines():
-        click.echo(line.rstrip())
+def _print(made: "Table") -> None:
+    print_rich(made, columns() if sys.stdout.isatty() else _WIDEST)

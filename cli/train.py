@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +16,20 @@ from fastpe.tasks.registry import load_task
 from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
-from .options import Grouped, as_json, option, settings, threads
+from .options import Grouped, as_json, earlier_names, joined, option, settings, threads
 from .output import (
     INTERRUPTED,
-    parse_lengths,
     parse_options,
     parse_task_options,
     print_json,
     print_tests,
     use_threads,
 )
+from .presets import print_preset
+from .terminal import next_step
 
 if TYPE_CHECKING:
+    from fastpe.training.events import Listener
     from fastpe.training.loop import TrainResult
 
 
@@ -77,8 +79,8 @@ _OPTIONS = {
         option(
             "--from", "origin", type=click.Path(path_type=Path), metavar="RUN",
             help="Start a new run with the weights of RUN, a run folder or a model file. The model, its encoding and "
-            "its task are those of RUN; --encoding, --option, --length, --data, --positions and --sight may change "
-            "them.",
+            "its task are those of RUN; --encoding, --option, --train-length, --data, --positions and --sight may "
+            "change them.",
         ),
         option(
             "--resume", is_flag=True,
@@ -94,14 +96,20 @@ _OPTIONS = {
             help="Only print the number of parameters and estimates of memory, FLOPs and time. No run folder is "
             "created.",
         ),
+        option(
+            "--log", "logs", type=click.Choice(("csv", "tensorboard")), multiple=True,
+            help="Also write losses to metrics.csv in the run folder, or for TensorBoard to its folder tensorboard; "
+            "may be repeated.",
+        ),
         as_json(),
     ],
 }  # fmt: skip
 
 
 @click.command(
-    cls=Grouped, groups=_OPTIONS, epilog="`fastpe encodings` lists the encodings, `fastpe tasks` lists the tasks."
-)
+    cls=Grouped, groups=_OPTIONS, epilog="`fastpe encodings` lists the encodings, `fastpe tasks` lists the tasks.",
+    context_settings=earlier_names(length="train-length", test_length="test-lengths"),
+)  # fmt: skip
 @click.pass_context
 def train(
     context: click.Context,
@@ -117,6 +125,7 @@ def train(
     protocol: str | None,
     schedule: str | None,
     dry_run: bool,
+    logs: tuple[str, ...],
     **_settings: Any,
 ) -> None:
     """Train a small transformer on a task, and test it.
@@ -127,9 +136,9 @@ def train(
     the protocol of Li (2025), section 7; these are the defaults that are listed below. The default options of an
     encoding are those of its own authors; --paper uses those of Li (2025).
 
-    To train a model further on longer inputs, use for example: fastpe train --from runs/rope-0 --length 400 --encoding
-    rope_yarn --option factor=8. The encoding is still built for the original training length, and its factor is
-    relative to that length. A learned table is resized.
+    To train a model further on longer inputs, use for example: fastpe train --from runs/rope-0 --train-length 400
+    --encoding rope_yarn --option factor=8. The encoding is still built for the original training length, and its
+    factor is relative to that length. A learned table is resized.
     """
     given = _given(context)
     if resume and out is None:
@@ -148,6 +157,12 @@ def train(
         )
     of_layers = _scheduled(context, schedule, given)
     use_threads(threads)
+    from fastpe.training.logging import LOGS
+
+    try:
+        listeners = [LOGS[name]() for name in dict.fromkeys(logs)]
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"--log: {error}", context) from None
     stored = _stored(out) if resume and out is not None else None
     if stored is None and "encoding" not in given and origin is None:
         why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
@@ -160,11 +175,12 @@ def train(
     if dry_run:
         _print_estimate(config, threads, as_json)
         return
-    result = _train(config, out, resume, threads)
+    result = _train(config, out, resume, threads, listeners)
     if as_json:
         print_json({**result.result, "run": str(result.run)})
     else:
         _print_result(result)
+        next_step(_next(result))
 
 
 def _given(context: click.Context) -> dict[str, Any]:
@@ -205,7 +221,7 @@ def _configure(
     name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
     changed = of_layers | parse_options(name, options)
     if "test_lengths" in given:
-        given["test_lengths"] = parse_lengths(given["test_lengths"])
+        given["test_lengths"] = joined(given["test_lengths"])
     task = given.get("task", TrainConfig.task if stored is None else stored.task)
     of_task = parse_task_options(task, task_options)
     kept_of_task = {} if stored is None or task != stored.task else stored.task_options
@@ -229,31 +245,12 @@ def _configure(
         own = {key: value for key, value in given.items() if key not in ("task", "encoding")}
         config = preset(protocol, name, changed, task=task, **own)
         if protocol != "li2025":
-            what = (
-                f"recipe of task {task}" if protocol == "recipe" else f"preset {protocol} ({PRESETS[protocol].source})"
-            )
-            click.echo(f"{what}: {_differences(config, given)}", err=True)
+            print_preset(protocol, config, given)
             return config
     if config.causal and "causal" not in given:
         why = f"{name} needs a causal model" if config.chosen.task.kind == "numbers" else f"task {task} is of tokens"
         click.echo(f"{why}: using --causal", err=True)
     return config
-
-
-def _differences(config: TrainConfig, given: Mapping[str, Any]) -> str:
-    """Return the settings that differ from the defaults of `TrainConfig` and were not given."""
-    named = {"encoding", "options", "task", "seed", "digest", "alphabet", "text_places", *given} - {"task_options"}
-    own = {
-        field.name: getattr(config, field.name)
-        for field in fields(config)
-        if field.name not in named and field.default is not None
-    }
-    defaults = {field.name: field.default for field in fields(config)}
-    shown = {key: value for key, value in own.items() if value != defaults[key] and value != {}}
-    shown["test_lengths"] = ",".join(map(str, config.test_lengths))
-    if config.positions != "usual":
-        shown["positions"] = config.positions
-    return ", ".join(f"{key}={value}" for key, value in shown.items())
 
 
 def _starting_from(
@@ -265,7 +262,7 @@ def _starting_from(
     found = starting_weights.read(origin)
     name = given.pop("encoding", None)
     if "test_lengths" in given:
-        given["test_lengths"] = parse_lengths(given["test_lengths"])
+        given["test_lengths"] = joined(given["test_lengths"])
     given["task_options"] = parse_task_options(given.get("task", found.task), task_options)
     config = starting_weights.settings(found, name, parse_options(name or found.model.config.encoding, options), given)
     told = [config.encoding, *(f"{key}={value}" for key, value in config.options.items()), f"task {config.task}"]
@@ -275,7 +272,9 @@ def _starting_from(
     return config
 
 
-def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | None) -> "TrainResult":
+def _train(
+    config: TrainConfig, out: Path | None, resume: bool, threads: int | None, logs: "Sequence[Listener]"
+) -> "TrainResult":
     from fastpe.training import config_file, loop, run_folder
 
     from .progress import Reporter
@@ -285,7 +284,7 @@ def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | N
     target = out if out is not None else run_folder.Run.create_numbered
     with Reporter() as reporter:
         try:
-            return loop.train(config, out=target, resume=resume, threads=threads, progress=reporter)
+            return loop.train(config, out=target, resume=resume, threads=threads, progress=[reporter, *logs])
         except KeyboardInterrupt:
             how = f"; continue with: {_resuming(reporter.run, config.encoding, config.task)}" if reporter.run else ""
             reporter.line(f"fastpe: interrupted{how}")
@@ -319,6 +318,20 @@ def _print_result(result: "TrainResult") -> None:
     each, what = unit(result.config)
     rate = per_second(each * result.config.batch * done["steps"], done["seconds"], what)
     click.echo(f"\ntrained in {done['seconds']:.1f} s, {rate}\nrun folder {result.run}")
+
+
+def _next(result: "TrainResult") -> dict[str, str]:
+    run = shlex.quote(str(result.run))
+    if result.config.symbols is not None:
+        return {
+            f'fastpe generate {run} "The "': "generate text",
+            f"fastpe evaluate {run} --length-curve": "loss beyond the training length",
+        }
+    longer = 8 * result.config.train_length
+    return {
+        f"fastpe evaluate {run} --test-lengths {longer}": "test at another length",
+        f"fastpe show --run {run}": "plot the trained encoding",
+    }
 
 
 def _print_validation(found: Mapping[str, Any], length: int) -> None:

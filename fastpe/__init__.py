@@ -26,6 +26,7 @@ The small transformer
     Adam                        the optimiser
     Banded                      a trained model that uses bands to read longer inputs
     TrainConfig, train          settings of a training run; train a model
+    CsvLog, TensorBoardLog      logs of a training run; how to write one for another service
     evaluate, load              test a model at other lengths; load a trained or saved model
     length_curve, receptive_field
                                 measurements on a text: the loss by length; how far back a model looks
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from fastpe.training.config import TrainConfig
     from fastpe.training.evaluation import evaluate
     from fastpe.training.length_curve import length_curve
+    from fastpe.training.logging import CsvLog, TensorBoardLog
     from fastpe.training.loop import train
     from fastpe.training.receptive_field import receptive_field
     from fastpe.training.run_folder import load
@@ -112,6 +114,8 @@ _HOME = {
     "Banded": "fastpe.model.banded",
     "Adam": "fastpe.model.adam",
     "train": "fastpe.training.loop",
+    "CsvLog": "fastpe.training.logging",
+    "TensorBoardLog": "fastpe.training.logging",
     "evaluate": "fastpe.training.evaluation",
     "load": "fastpe.training.run_folder",
     "length_curve": "fastpe.training.length_curve",
@@ -133,8 +137,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "Encoding", "Option", "Spec", "Reported", "Needs", "BeyondTrainingLength",
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
     "angles", "temperatures",
-    "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "Banded",
-    "length_curve", "receptive_field", "compare", "tasks", "theory", "reference",
+    "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "CsvLog", "TensorBoardLog", "evaluate",
+    "load", "Banded", "length_curve", "receptive_field", "compare", "tasks", "theory", "reference",
 ]  # fmt: skip
 
 

@@ -229,15 +229,20 @@ def _memory() -> int:
 def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[str] = ()) -> str:
     """Return a clause for an error message that offers the names closest to `name`.
 
-    If no name is close, the clause lists all names. If there are more than 12 names, the clause is `listed` instead, a
-    text that says where to find the names. Names in `also` are offered if they are close, but not listed.
+    The shortest name of which `name` is a whole word is closest, then names that are spelled alike. If no name is
+    close, the clause lists all names. If there are more than 12 names, the clause is `listed` instead, a text that says
+    where to find the names. Names in `also` are offered if they are close, but not listed.
 
     >>> nearest("wavlet", ["alibi", "wavelet"]), nearest("x", ["alibi", "wavelet"])
     ("did you mean 'wavelet'?", 'known: alibi, wavelet')
+    >>> nearest("length", ["lengths", "train_length", "encoding_length"])
+    "did you mean 'train_length'?"
     >>> nearest("x", map(str, range(100, 200)), "help() lists them")
     'help() lists them'
     """
     known = sorted(known) if isinstance(known, set | frozenset) else list(known)
+    if holding := [each for each in known if name in each.split("_")]:
+        return f"did you mean {min(holding, key=len)!r}?"
     close = difflib.get_close_matches(name, [*known, *also], n=3, cutoff=0.5)
     if close:
         alike = {each: difflib.SequenceMatcher(a=each, b=name).ratio() for each in close}

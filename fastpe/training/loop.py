@@ -7,7 +7,7 @@ continues from the checkpoint of the last epoch, and ends with the same bits as 
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from fastpe.model import precision
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import Sequences
-from fastpe.training import starting_weights, text_metrics
+from fastpe.training import logging, starting_weights, text_metrics
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
 from fastpe.training.data import TrainingData, check_data, counts, training_data
@@ -111,7 +111,7 @@ def train(
     out: str | Path | RunMaker | None = None,
     resume: bool = False,
     threads: int | None = None,
-    progress: Listener | bool | None = None,
+    progress: Listener | Sequence[Listener] | bool | None = None,
 ) -> TrainResult:
     """Train and test a model, and write a run folder.
 
@@ -131,10 +131,11 @@ def train(
         settings, start a new run from the weights of the old one with `TrainConfig.starting_from`.
     threads : int, optional
         Number of threads; the result has the same bits for any number. Default: all cores.
-    progress : callable or False, optional
+    progress : callable, list of callables or False, optional
         Called with `Started`, then with `Stepped` and `EpochDone` during training, then with `TestStarted` and
         `LengthTested`, and with `Noted` at any time (see `fastpe.training.events`). By default a progress bar is shown
-        on a terminal and in a notebook. False: nothing is shown.
+        on a terminal and in a notebook. False: nothing is shown. `CsvLog` and `TensorBoardLog` write logs; with
+        ``[fastpe.training.progress.TrainingBar(), fastpe.CsvLog()]``, the bar is shown as well.
 
     Returns
     -------
@@ -161,12 +162,11 @@ def train(
     """
     validation.instance("config", config, TrainConfig, "train(TrainConfig('wavelet'))")
     threads_for(threads)
-    if progress is not None and progress is not False and not callable(progress):
-        raise TypeError(f"progress must be a function of one event, False or None, not {validation.shown(progress)}")
-    if progress is None and can_be_drawn():
+    listener = logging.joined(progress)
+    if listener is None and can_be_drawn():
         with TrainingBar(lines=False) as bar:
             return _train(config, out, resume, threads, bar)
-    return _train(config, out, resume, threads, progress or (lambda event: None))
+    return _train(config, out, resume, threads, listener or (lambda event: None))
 
 
 def _train(

@@ -44,20 +44,31 @@ class Bar:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
-    def open(self, total: int, done: int, before: str) -> None:
-        """Start counting `total` units, with `done` already finished; `before` is the text left of the bar."""
+    def open(self, total: int | None, done: int, before: str) -> None:
+        """Start counting `total` units, with `done` already finished; `before` is the text left of the bar.
+
+        Without a total, the bar only shows that work is going on.
+        """
         self.close()
-        self._total, self._done, self._counted, self._begin = total, done, 0, None
+        self._total, self._done, self._counted, self._begin = total or 0, done, 0, None
         if not can_be_drawn():
             return
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+        from rich.text import Text
 
-        texts = ("{task.fields[before]}", "{task.fields[after]}  left {task.fields[left]}  elapsed")
-        first, second = (TextColumn(text, markup=False) for text in texts)
-        columns = (first, BarColumn(), second, TimeElapsedColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._progress.add_task("", total=total, completed=done, before=before, after="", left="?")
+        class Times(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                remaining = "" if total is None else f", remaining {task.fields['left']}"
+                return Text(f"elapsed {duration(task.elapsed or 0.0)}{remaining}")
+
+        texts = (TextColumn(text, markup=False) for text in ("{task.fields[before]}", "{task.fields[after]}"))
+        columns = (next(texts), BarColumn(), *texts, Times())
+        # lines on a terminal are printed above the bar, and those for a file stay in the file
+        above = sys.stdout is not None and sys.stdout.isatty()
+        console = Console(stderr=True)
+        self._progress = Progress(*columns, console=console, transient=True, redirect_stdout=above)
+        self._progress.add_task("", total=total, completed=done, before=printable(before), after="", left="?")
         self._progress.start()
 
     def skip(self, units: int) -> None:
@@ -97,14 +108,24 @@ class Bar:
         pace = self.pace()
         if not pace:
             return "?"
-        seconds = (self._total - self._done) / pace
-        return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+        return duration((self._total - self._done) / pace)
 
     def close(self) -> None:
         """Remove the bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text.
+
+    >>> duration(6.2), duration(1000), duration(20_000)
+    ('6 s', '17 min', '5.6 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def per_second(count: float, seconds: float, what: str = "sequences") -> str:

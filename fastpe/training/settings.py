@@ -32,7 +32,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
             "text, a file or a folder of files.  [default: fixed for tasks of numbers, fresh for tasks of tokens]",
             "fixed|fresh|PATH",
         ),
-        "train_length": Setting("Length of the longest training input."),
+        "train_length": Setting("Training length: the length of the longest training input."),
         "samples": Setting("Number of training sequences."),
         "epochs": Setting("Number of passes over the training sequences."),
         "lr": Setting("Learning rate of Adam."),
@@ -40,8 +40,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "Data": {
         "lengths": Setting(
-            "Lengths of the training inputs. fixed: all have the length --length; uniform: lengths are drawn uniformly "
-            "from 1 to --length.  [default: fixed for tasks of numbers and for text, uniform for other tasks]",
+            "Distribution of the lengths of training inputs. fixed: all have the training length; uniform: lengths are "
+            "drawn uniformly from 1 to the training length.  [default: fixed for tasks of numbers and for text, "
+            "uniform for other tasks]",
             LENGTHS,
         ),
     },
@@ -104,9 +105,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "Evaluation": {
         "test_lengths": Setting(
-            "Length to test at, or a range such as 51-100; may be repeated.  [default: 50, 100 and 200 for tasks of "
-            "numbers; 1, 2 and 4 times --length for text; for other tasks, ranges up to 1, 2 and 3 times --length]",
-            "N|A-B",
+            "Test lengths, such as 50,100, or ranges of them, such as 1-50,51-100.  [default: 50, 100 and 200 for "
+            "tasks of numbers; 1, 2 and 4 times the training length for text; for other tasks, ranges up to 1, 2 and 3 "
+            "times the training length]",
         ),
         "test_sequences": Setting("Number of test sequences for each test length."),
     },

@@ -123,7 +123,7 @@ def test_digits_are_ascii(arguments, words):
         ("train --encoding nope --samples none", "'none' is not a valid integer"),
         ("train --encoding nope --heads 3", "error: --width must be divisible by heads, but 64 is not divisible by 3"),
         ("train --encoding nope --norm batch", "'batch' is not one of 'none', 'layernorm'"),
-        ("train --encoding nope --positions random:150", "error: --test-length must have at most 150"),
+        ("train --encoding nope --positions random:150", "error: --test-lengths must have at most 150"),
         ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: the score of a key after"),
         ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
         ("train --encoding rope --width 9", "error: --width / --heads must be even"),
@@ -203,7 +203,7 @@ def test_a_pattern_over_layers_is_trained_and_has_a_folder_that_any_system_can_m
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[-1] == "run folder runs/alibix2-nope-0"
     assert run_folder.read_config("runs/alibix2-nope-0").encoding == "alibi*2,nope"
-    assert fastpe("evaluate", "runs/alibix2-nope-0", "--test-length", "4").exit_code == 0
+    assert fastpe("evaluate", "runs/alibix2-nope-0", "--test-lengths", "4").exit_code == 0
 
 
 def test_json_is_the_result_and_the_folder_and_nothing_else(folder):
@@ -214,7 +214,8 @@ def test_json_is_the_result_and_the_folder_and_nothing_else(folder):
 def test_every_option_reaches_the_record(folder):
     arguments = (
         "train --encoding alibi+sinusoidal --option alibi.learned=true --out run --seed 7 --epochs 1 --batch 5 "
-        "--samples 6 --length 4 --test-length 3 --lr 0.002 --threads 2 --dtype float32 --causal --layers 1 --heads 2 "
+        "--samples 6 --train-length 4 --test-lengths 3 --lr 0.002 --threads 2 --dtype float32 --causal --layers 1 "
+        "--heads 2 "
         "--width 8 --hidden 6 --activation gelu --norm layernorm --no-residual --paper"
     )
     result = fastpe(*arguments.split())
@@ -259,7 +260,7 @@ def test_what_is_made_for_causal_models_is_trained_so_unless_the_mask_is_given()
 
 def test_a_run_starts_from_another_one_and_goes_on_without_it(folder):
     assert fastpe("train", "--encoding", "rope", "--heads", "2", *TINY, "--out", "short").exit_code == 0
-    longer = ["--length", "12", "--test-length", "12", "--samples", "20", "--epochs", "1"]
+    longer = ["--train-length", "12", "--test-lengths", "12", "--samples", "20", "--epochs", "1"]
     yarn = ["--encoding", "rope_yarn", "--option", "factor=2"]
     said = fastpe("train", "--from", "short", *longer, *yarn, "--dry-run")
     assert said.exit_code == 0, said.output
@@ -289,7 +290,7 @@ def test_random_positions_are_recorded_and_resumed():
     assert fastpe("train", "--resume", *arguments).stdout == result.stdout
     tested = json.loads(fastpe("evaluate", "run", "--json").stdout)["test"]
     assert tested == json.loads(fastpe("train", "--resume", "--out", "run", "--json").stdout)["test"]
-    assert "--test-length must have at most 30" in refused(2, "evaluate", "run", "--test-length", 31)
+    assert "--test-lengths must have at most 30" in refused(2, "evaluate", "run", "--test-lengths", 31)
 
 
 def test_resume_takes_the_settings_of_the_run(folder):
@@ -314,11 +315,11 @@ def test_evaluate_repeats_the_run_s_own_test():
     trained = json.loads(fastpe("train", "--encoding", "learned", "--out", "run", "--json", *TINY).stdout)
     again = json.loads(fastpe("evaluate", "run", "--json").stdout)
     assert (again["test"], again["run"], again["encoding"]) == (trained["test"], "run", "learned")
-    different = ["--test-length", "7", "--sequences", "3", "--seed", "5"]
+    different = ["--test-lengths", "7", "--test-sequences", "3", "--seed", "5"]
     other = json.loads(fastpe("evaluate", "run", *different, "--json").stdout)
     assert list(other["test"]) == ["7"]
     assert (other["test"]["7"]["sequences"], other["seed"]) == (3, 5)
-    text = fastpe("evaluate", "run", "--test-length", "7")
+    text = fastpe("evaluate", "run", "--test-lengths", "7")
     assert text.stdout.splitlines()[1].split()[0] == "7"
     assert "length 7: learned" in text.stderr
 
@@ -337,8 +338,8 @@ def test_a_model_of_random_positions_is_tested_as_far_as_they_reach(folder):
     Transformer(config).save(folder / "model.safetensors")
     command = ["evaluate", "model.safetensors", "--sequences", "2", "--json"]
     assert list(json.loads(fastpe(*command).stdout)["test"]) == ["50"]
-    assert list(json.loads(fastpe(*command, "--test-length", "20").stdout)["test"]) == ["20"]
-    assert "must have at most 60" in refused(2, *command[:2], "--test-length", "61")
+    assert list(json.loads(fastpe(*command, "--test-lengths", "20").stdout)["test"]) == ["20"]
+    assert "must have at most 60" in refused(2, *command[:2], "--test-lengths", "61")
 
 
 def test_a_run_goes_on_as_the_paper_has_it(folder):

@@ -17,7 +17,7 @@ STUDY = ["compare", "alibi", "nope", "--task", "reverse", *SMALL]
 
 @pytest.mark.full("starts processes")
 def test_a_study_says_what_it_found_and_where(folder):
-    found = fastpe(*STUDY, "--out", "study", "--lengths", "4,5-8")
+    found = fastpe(*STUDY, "--out", "study", "--test-lengths", "4,5-8")
     assert found.exit_code == 0, found.output
     said = "2 encodings on 1 task, 2 seeds: of 2 comparisons with nope 0 are better, 0 worse, 0 equivalent, 2 not told"
     assert found.stdout.startswith(said)

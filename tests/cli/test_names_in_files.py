@@ -198,7 +198,7 @@ def test_a_study_of_own_files_is_reported_once_they_are_named_again(place):
     own_encodings.write(place)
     (place / "twice.py").write_text(Path(task_template.__file__).read_text())
     own = ("--encoding", "./mine.py", "--task", "./twice.py")
-    trained = fastpe("train", *own, "--out", "runs/one", "--causal", *TINY[:-4], "--test-length", "6")
+    trained = fastpe("train", *own, "--out", "runs/one", "--causal", *TINY[:-2], "--test-lengths", "6")
     assert trained.exit_code == 0, trained.output
 
     def in_a_new_process():

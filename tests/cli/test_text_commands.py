@@ -45,11 +45,11 @@ def inside(made, monkeypatch):
 
 def test_bands_change_what_a_model_reads(inside):
     def losses(*flags):
-        found = fastpe("evaluate", "run1", "--test-length", "8", "--test-length", "32", *flags, "--json")
+        found = fastpe("evaluate", "run1", "--test-lengths", "8,32", *flags, "--json")
         return json.loads(found.stdout)
 
     def curve(*flags):
-        found = fastpe("evaluate", "run1", "--length-curve", "--lengths", "32", "--json", *flags)
+        found = fastpe("evaluate", "run1", "--length-curve", "--test-lengths", "32", "--json", *flags)
         return json.loads(found.stdout)[0]["blocks"]
 
     plain, far = losses(), losses("--bands", "rerope:window=1")
@@ -74,19 +74,21 @@ def test_evaluate_gives_what_training_gave(inside):
     found = fastpe("evaluate", "run0", "--json")
     result = json.loads((inside / "run0" / "result.json").read_text())
     assert json.loads(found.stdout)["test"] == result["test"]
-    assert fastpe("evaluate", "run0", "--test-length", "4").stdout.splitlines()[1].split()[0] == "4"
+    assert fastpe("evaluate", "run0", "--test-lengths", "4").stdout.splitlines()[1].split()[0] == "4"
 
 
 @pytest.mark.full("takes seconds")
 def test_length_curves_stand_side_by_side(inside, tmp_path):
-    found = fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8, 16", "--out", tmp_path / "curve.png")
+    found = fastpe(
+        "evaluate", "run0", "run1", "--length-curve", "--test-lengths", "8, 16", "--out", tmp_path / "curve.png"
+    )
     assert found.exit_code == 0, found.output
     rows = [" ".join(line.split()[:2]) for line in found.stdout.splitlines() if line.strip().startswith("run")]
     assert [row for row in rows if row[-1].isdigit() and " " in row] == ["run0 8", "run0 16", "run1 8", "run1 16"]
     assert "blocks: the text is cut into blocks that the model reads separately" in found.stdout
     assert re.search(r"position +run0 +run1\n +1 ", found.stdout)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-    facts = json.loads(fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8", "--json").stdout)
+    facts = json.loads(fastpe("evaluate", "run0", "run1", "--length-curve", "--test-lengths", "8", "--json").stdout)
     assert [(each["run"], each["encoding"]) for each in facts] == [("run0", "alibi"), ("run1", "rope")]
     result = json.loads((inside / "run0" / "result.json").read_text())
     assert facts[0]["blocks"]["points"][0]["loss"] == result["validation"]["loss"]
@@ -119,7 +121,7 @@ def test_measuring_says_on_a_terminal_which_run_and_length_it_is_at(inside, monk
 
 def test_a_run_is_evaluated_on_another_text(inside, tmp_path):
     (tmp_path / "other.txt").write_text("the mat sat on the cat. " * 5)
-    found = fastpe("evaluate", "run0", "--data", tmp_path / "other.txt", "--test-length", "8", "--json")
+    found = fastpe("evaluate", "run0", "--data", tmp_path / "other.txt", "--test-lengths", "8", "--json")
     assert json.loads(found.stdout)["test"]["8"]["tokens"] == 24 * 5 - 1
     (tmp_path / "unknown.txt").write_text("zzz")
     for flags in ([], ["--length-curve"], ["--receptive-field"]):
@@ -128,7 +130,9 @@ def test_a_run_is_evaluated_on_another_text(inside, tmp_path):
 
 
 def test_receptive_fields(inside, tmp_path):
-    found = fastpe("evaluate", "run0", "run1", "--receptive-field", "--lengths", "16", "--out", tmp_path / "field.svg")
+    found = fastpe(
+        "evaluate", "run0", "run1", "--receptive-field", "--test-lengths", "16", "--out", tmp_path / "field.svg"
+    )
     assert found.exit_code == 0, found.output
     assert re.search(r"run +length +99% in the +last 1 +last 4", found.stdout)
     assert (tmp_path / "field.svg").read_text().startswith("<?xml")
@@ -181,15 +185,15 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("evaluate none --length-curve", "there is no run folder or model file none"),
         ("evaluate run1 --receptive-field --bands rerope:window=8", "--bands cannot be combined with --receptive-fi"),
         ("evaluate run0 run1", "several runs need --length-curve or --receptive-field"),
-        ("evaluate run0 --lengths 8", "--lengths needs --length-curve or --receptive-field"),
+        ("evaluate run0 --out a.png", "--out needs --length-curve or --receptive-field"),
         ("evaluate run0 --length-curve --receptive-field", "exclude each other: give one"),
-        ("evaluate run0 --length-curve --lengths 8,x", "--lengths must be integers separated by commas, not '8,x'"),
-        ("evaluate run0 --length-curve --test-length 8", "--test-length cannot be combined with --length-curve"),
+        ("evaluate run0 --length-curve --test-lengths 8,x", "--test-lengths must be integers >= 1 on a text, not 'x'"),
+        ("evaluate run0 --length-curve --seed 1", "--seed cannot be combined with --length-curve"),
         ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
         ("evaluate run0 --length-curve --out none/a.png", "--out: folder none does not exist"),
-        ("evaluate run0 --receptive-field --lengths 8,16", "uses blocks of one length"),
+        ("evaluate run0 --receptive-field --test-lengths 8,16", "uses blocks of one length"),
         ("evaluate run0 --length-curve --data short1", "--data short1 must have at least two tokens, not 1"),
-        ("train --encoding rope --task text --data short", "--length must be below the 9 tokens that short has for"),
+        ("train --encoding rope --task text --data short", "--train-length must be below the 9 tokens that"),
         ("train --encoding rope --task sort --tokens bytes", "--task-option tokens of task 'sort' is unknown"),
         ("check text", "task 'text' cannot be checked"),
     ],
@@ -215,7 +219,7 @@ def test_runs_on_different_texts_need_one_for_all(inside, tmp_path):
     data = ["--data", tmp_path / "b.txt", "--tokens", "characters"]
     assert fastpe("train", "--encoding", "nope", *SMALL, *data, "--out", run).exit_code == 0
     assert "these runs were trained on different texts" in refused(2, "evaluate", "run0", run, "--length-curve")
-    found = fastpe("evaluate", "run0", run, "--length-curve", "--lengths", "8", "--data", "text.txt")
+    found = fastpe("evaluate", "run0", run, "--length-curve", "--test-lengths", "8", "--data", "text.txt")
     assert found.exit_code == 0, found.output
 
 

@@ -4,9 +4,9 @@ from click.testing import CliRunner
 
 from fastpe_cli.main import main
 
-SIZES = {"width": 8, "hidden": 8, "layers": 1, "length": 6, "samples": 20, "batch": 8, "epochs": 2}
+SIZES = {"width": 8, "hidden": 8, "layers": 1, "train-length": 6, "samples": 20, "batch": 8, "epochs": 2}
 TINY = [word for name, size in SIZES.items() for word in (f"--{name}", str(size))]
-TINY += ["--test-length", "6", "--test-length", "9"]
+TINY += ["--test-lengths", "6,9"]
 
 
 def fastpe(*arguments):

@@ -52,8 +52,8 @@ def unfinished(run):
 READERS = {
     "resume": lambda run: fastpe("train", "--resume", "--out", unfinished(run)),
     "evaluate": lambda run: fastpe("evaluate", run),
-    "length curve": lambda run: fastpe("evaluate", run, "--length-curve", "--lengths", "4"),
-    "receptive field": lambda run: fastpe("evaluate", run, "--receptive-field", "--lengths", "4"),
+    "length curve": lambda run: fastpe("evaluate", run, "--length-curve", "--test-lengths", "4"),
+    "receptive field": lambda run: fastpe("evaluate", run, "--receptive-field", "--test-lengths", "4"),
     "length_curve": lambda run: length_curve(run, lengths=[4]),
     "receptive_field": lambda run: receptive_field(run, length=4),
     "probe": lambda run: probe_run(run, 4),

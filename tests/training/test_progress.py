@@ -55,7 +55,7 @@ def test_the_pace_is_that_of_what_was_done_since_the_first_report(clock):
     work.advance(1)
     clock.now += 1
     work.advance(10)
-    assert work.left() == "167 min"
+    assert work.left() == "2.8 h"
 
 
 def test_a_training_is_told_in_lines_and_on_a_terminal_with_a_bar(clock, stream):
@@ -75,7 +75,7 @@ def test_a_training_is_told_in_lines_and_on_a_terminal_with_a_bar(clock, stream)
     ):
         assert line in shown.replace("\r", "")
     if stream.isatty():
-        assert "loss 0.25  100 sequences/s  left 1 s" in shown
+        assert "loss 0.25  100 sequences/s elapsed 0 s, remaining 1 s" in shown
     else:
         assert len(shown.splitlines()) == 3
 
@@ -108,8 +108,8 @@ def test_names_are_shown_without_control_characters(clock, stream):
 
 def test_training_by_a_clock_that_does_not_move_is_told(folder, capsys, monkeypatch):
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: 5.0))
-    train.main(["--encoding", "nope", "--samples", "2", "--epochs", "1", "--length", "4", "--width", "8",
-                "--hidden", "8", "--test-length", "4", "--out", "run"], standalone_mode=False)  # fmt: skip
+    train.main(["--encoding", "nope", "--samples", "2", "--epochs", "1", "--train-length", "4", "--width", "8",
+                "--hidden", "8", "--test-lengths", "4", "--out", "run"], standalone_mode=False)  # fmt: skip
     assert "trained in 0.0 s, - sequences/s\n" in capsys.readouterr().out
 
 

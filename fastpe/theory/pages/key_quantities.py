@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fastpe.theory.pages.quantities import IN_WINDOWS
 from fastpe.theory.pages.record import Record
 from fastpe.theory.pages.subject import Subject
-from fastpe.theory.pages.words import cell_or_range
+from fastpe.theory.pages.words import FEW, cell_or_range
 
 Page = Mapping[str, Record]
 
@@ -179,11 +179,11 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
     >>> subject = subject_of("rope", train_length=20, length=40)
     >>> for row in key_rows([subject], [records(subject)]):
     ...     print(row.label, *row.values, row.unit, sep=", ")
-    least similarity of equal query and key, at 40, 0.476733, fraction
+    least similarity of equal query and key, at 40, 0.477, fraction
     first lag of negative similarity, 725, positions
     channels with unseen angles, at 40, 16, channels
     equal tokens: difference of outputs, 0, x largest output
-    reversal: difference of outputs, >= 2.00471, x largest output
+    reversal: difference of outputs, >= 2.00, x largest output
     Lipschitz constant of two layers, at 20, <= 54, factor
     learned parameters, 0, numbers
     """
@@ -197,7 +197,7 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
             if found:
                 where = _where(found[0], subjects)
                 values = tuple(
-                    "-" if record is None else cell_or_range(page, record)
+                    "-" if record is None else cell_or_range(page, record, FEW)
                     for record, page in zip(records, pages, strict=True)
                 )
                 yield KeyRow(quantity.label + where, quantity.unit, values, quantity.meaning)
@@ -205,7 +205,9 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
         for record in page.values():
             if record.key.startswith("probe."):
                 meaning = f"{record.why[0].upper()}{record.why[1:]}."
-                yield KeyRow(record.label + _where(record, subjects), "nats", (cell_or_range(page, record),), meaning)
+                yield KeyRow(
+                    record.label + _where(record, subjects), "nats", (cell_or_range(page, record, FEW),), meaning
+                )
 
 
 def _column(quantity: KeyQuantity, subject: Subject) -> int | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 
 from fastpe.theory.pages.quantities import PLACES, VECTORS
 from fastpe.theory.pages.record import Record
@@ -21,11 +22,17 @@ _ACTS = {
 _ROUNDING = 1e-12  # smaller numbers are rounding errors: they are sums whose terms are about 1
 
 
-def number(value: float) -> str:
-    """Format a number with six digits.
+FEW = 3
+"""The digits of key quantities."""
+
+
+def number(value: float, digits: int = 6, rounding: str = ROUND_HALF_EVEN) -> str:
+    """Format a number; integers have all their digits.
 
     >>> number(8318.0), number(0.0004163266), number(math.inf)
     ('8,318', '0.000416327', 'no end')
+    >>> number(0.0478151, 3, ROUND_CEILING), number(12345.6, 3)  # an upper bound is rounded up
+    ('0.0479', '12,300')
     """
     if 0.0 < abs(value) < _ROUNDING:
         return f"below {_ROUNDING:g}"
@@ -33,7 +40,8 @@ def number(value: float) -> str:
         return "no end" if value > 0 else "-no end"
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
-    return f"{value:.6g}"
+    rounded = float(Context(prec=digits, rounding=rounding).create_decimal(value))
+    return f"{rounded:,.0f}" if digits == FEW and 1e3 <= abs(rounded) < 1e6 else f"{rounded:.{digits}g}"
 
 
 def short(value: float) -> str:
@@ -45,25 +53,31 @@ def short(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1000 else "endless" if math.isinf(value) else f"{value:,.0f}"
 
 
-def cell(record: Record) -> str:
-    """Format the number of a record and how it is known: "<=" or ">=" for a bound, "+-" for an interval."""
+def cell(record: Record, digits: int = 6) -> str:
+    """Format the number of a record and how it is known: "<=" or ">=" for a bound, "+-" for an interval.
+
+    Bounds are rounded outwards.
+    """
     low, high = record.low, record.high
     if record.kind == "estimate":
-        return f"{record.value:.5g} +- {max(record.value - (low or 0.0), (high or 0.0) - record.value):.2g}"
+        return (
+            f"{record.value:.{min(digits, 5)}g} +- {max(record.value - (low or 0.0), (high or 0.0) - record.value):.2g}"
+        )
     if record.kind == "exact" or (low is not None and low == high):
-        return number(record.value)
+        return number(record.value, digits)
+    above, below = number(high or 0.0, digits, ROUND_CEILING), number(low or 0.0, digits, ROUND_FLOOR)
     if low is None:
-        return f"<= {number(high or 0.0)}"
-    return f">= {number(low)}" if high is None else f"{number(low)} to {number(high)}"
+        return f"<= {above}"
+    return f">= {below}" if high is None else f"{below} to {above}"
 
 
-def cell_or_range(page: Page, record: Record) -> str:
+def cell_or_range(page: Page, record: Record, digits: int = 6) -> str:
     """Format a record like `cell`, as "least-most" if the page also has the least value of the quantity."""
     stem, _, end = record.key.rpartition(".")
     least = page.get(record.name.replace(record.key, f"{stem}.least", 1)) if end == "most" else None
-    if least is None or cell(least) == cell(record):
-        return cell(record)
-    return f"{cell(least)}-{cell(record)}"
+    if least is None or cell(least, digits) == cell(record, digits):
+        return cell(record, digits)
+    return f"{cell(least, digits)}-{cell(record, digits)}"
 
 
 def heading(subject: Subject, page: Page) -> str:
