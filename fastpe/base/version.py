@@ -1,3 +1,3 @@
 """The version of fastpe, in a module that imports nothing, so that every other module may read it."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
