@@ -31,8 +31,8 @@ def number(value: float, digits: int = 6, rounding: str = ROUND_HALF_EVEN) -> st
 
     >>> number(8318.0), number(0.0004163266), number(math.inf)
     ('8,318', '0.000416327', 'no end')
-    >>> number(0.0478151, 3, ROUND_CEILING), number(12345.6, 3)  # an upper bound is rounded up
-    ('0.0479', '12,300')
+    >>> number(0.0478151, 3, ROUND_CEILING), number(12345.6, 3), number(2.00471, 3)  # an upper bound is rounded up
+    ('0.0479', '12,300', '2.00')
     """
     if 0.0 < abs(value) < _ROUNDING:
         return f"below {_ROUNDING:g}"
@@ -41,7 +41,9 @@ def number(value: float, digits: int = 6, rounding: str = ROUND_HALF_EVEN) -> st
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     rounded = float(Context(prec=digits, rounding=rounding).create_decimal(value))
-    return f"{rounded:,.0f}" if digits == FEW and 1e3 <= abs(rounded) < 1e6 else f"{rounded:.{digits}g}"
+    if digits != FEW:
+        return f"{rounded:.{digits}g}"
+    return f"{rounded:,.0f}" if 1e3 <= abs(rounded) < 1e6 else f"{rounded:#.{digits}g}".rstrip(".")
 
 
 def short(value: float) -> str:
