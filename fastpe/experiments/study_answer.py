@@ -1,0 +1,210 @@
+"""What a study says in words: which encoding is best up to the training length and beyond it, and how sure that is."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastpe.experiments.comparison import detectable, least_seeds
+from fastpe.experiments.results import SOLVED, lengths_of, measure_of
+from fastpe.experiments.study import Study
+from fastpe.experiments.table_cells import level, value_text
+from fastpe.pictures.axes import number
+from fastpe.training.lengths import ends
+
+Summary = Mapping[str, Any]
+
+NOTHING = 0.05
+"""If every encoding gets fewer answers right, the differences between encodings say nothing."""
+METRICS = {"exact": "exact answers", "mse": "mean squared error", "bits_per_byte": "bits per byte"}
+"""The names of the metrics that tasks are judged by."""
+_NAMED = 3  # more encodings or tasks than this are counted, not named
+
+
+def split(study: Study, task: str) -> tuple[list[str], list[str]]:
+    """The test lengths up to the training length of a task, and the longer ones, each from short to long."""
+    trained = study.config_of(task).train_length
+    lengths = sorted(lengths_of(study, task), key=_end)
+    return [each for each in lengths if _end(each) <= trained], [each for each in lengths if _end(each) > trained]
+
+
+def _end(length: str) -> int:
+    return ends(int(length) if length.isdigit() else length)[1]
+
+
+def answer(study: Study, summary: Summary) -> str:
+    """The answer of a study in one sentence.
+
+    For one task it names the best encodings up to the training length and beyond it. For several tasks it counts the
+    tasks on which an encoding is better than the baseline, or has the best mean if there are too few seeds to judge.
+    """
+    if len(study.tasks) == 1:
+        return answer_of(study, summary, next(iter(study.tasks)))
+    within, beyond = ({task: part[-1] for task in study.tasks if (part := split(study, task)[k])} for k in (0, 1))
+    parts = [f"up to the training length {_winners(study, summary, within)}"] if within else []
+    if beyond:
+        where = "at the longest test length" if within else "beyond the training length"
+        parts.append(f"{where} {_winners(study, summary, beyond)}")
+        if none := [task for task, length in beyond.items() if _nothing(study, summary, task, length)]:
+            parts[-1] += f", and no encoding gets {100 * NOTHING:g} % of answers right on {listed(none, 'tasks')}"
+    said = "; ".join(parts) or "the study has no test lengths"
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _winners(study: Study, summary: Summary, at: Mapping[str, str]) -> str:
+    """Which encodings are better than the baseline on most tasks, each at one length."""
+    of = f"of {len(at)} tasks" if len(at) > 1 else "task"
+    if len(study.encodings) == 1:
+        there = [task for task in at if measure_of(study, task).larger]
+        solved = sum((level(_cells(summary, task, at[task])[0]) or {"mean": 0})["mean"] >= SOLVED for task in there)
+        return f"{study.baseline} solves {solved} of {len(there)} tasks" if there else f"{study.baseline} is alone"
+    if too_few(study):
+        won = Counter(name for task, length in at.items() for name in _best(study, summary, task, length))
+        what, judged = "has the best mean", "have the best mean"
+    else:
+        won = Counter(
+            each["encoding"] for each in summary["comparisons"]
+            if each["verdict"] == "better" and at.get(each["task"]) == each["length"]
+        )  # fmt: skip
+        what, judged = f"is better than {study.baseline}", f"are better than {study.baseline}"
+    if not won:
+        return f"no encoding {what} on any task"
+    most = max(won.values())
+    names = [name for name in study.encodings if won[name] == most]
+    each = "each on" if len(names) > 1 else "on"
+    return f"{listed(names)} {judged if len(names) > 1 else what} {each} {most} {of}"
+
+
+def answer_of(study: Study, summary: Summary, task: str) -> str:
+    """The answer of a study for one task in one sentence."""
+    within, beyond = split(study, task)
+    trained = study.config_of(task).train_length
+    parts = [_part(study, summary, task, within, f"up to the training length ({trained})")] if within else []
+    if beyond:
+        parts.append(_part(study, summary, task, beyond, "beyond it" if within else f"beyond length {trained}"))
+    return f"On {task}, {'; '.join(parts)}." if parts else f"{task} has no test lengths."
+
+
+def _part(study: Study, summary: Summary, task: str, lengths: Sequence[str], where: str) -> str:
+    """Which encodings are best at some lengths: at the longest one at which answers are right."""
+    measure = measure_of(study, task)
+    known = [length for length in lengths if not _nothing(study, summary, task, length)]
+    if not known:
+        return f"{_nobody(study)} {100 * NOTHING:g} % of answers right {where}"
+    names = _best(study, summary, task, known[-1])
+    if not names:
+        return f"all runs failed {where}"
+    cells = {cell["encoding"]: cell for cell in _cells(summary, task, known[-1])}
+    value = value_text(measure.metric, (level(cells[names[0]]) or {})["mean"])
+    what = f"{value} {METRICS[measure.metric]}" + (f" at {known[-1]}" if len(lengths) > 1 else "")
+    if len(study.encodings) == 1:
+        said = f"{names[0]} has {what} {where}"
+    else:
+        said = f"{_ranked(study, names, measure.larger)} {where}, with {what}" + _against(study, summary, cells, names)
+    left = [length for length in lengths if length not in known]
+    return said + (f", and {_nobody(study)} {100 * NOTHING:g} % right at {left[-1]}" if left else "")
+
+
+def _nobody(study: Study) -> str:
+    return "no encoding gets" if len(study.encodings) > 1 else f"{study.baseline} does not get"
+
+
+def _ranked(study: Study, names: Sequence[str], larger: bool) -> str:
+    if len(names) == len(study.encodings):
+        return f"{'both' if len(names) == 2 else f'all {len(names)}'} encodings are equal"
+    if larger:
+        return f"{listed(names)} {'is' if len(names) == 1 else 'are'} best"
+    return f"{listed(names)} {'has' if len(names) == 1 else 'have'} the smallest error"
+
+
+def _against(study: Study, summary: Summary, cells: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The value of the baseline, if it is not among the best, and whether the difference is conclusive."""
+    if study.baseline in names:
+        return "" if len(names) > 1 else ", as the baseline"
+    base = cells[study.baseline]
+    mean = level(base)
+    if mean is None:
+        return f"; all runs of {study.baseline} failed"
+    verdicts = {
+        each["verdict"] for each in summary["comparisons"]
+        if (each["task"], each["length"]) == (base["task"], base["length"]) and each["encoding"] in names
+    }  # fmt: skip
+    unsure = f" ({verdicts.pop()})" if len(verdicts) == 1 and "better" not in verdicts else ""
+    return f", against {value_text(base['metric'], mean['mean'])} with {study.baseline}{unsure}"
+
+
+def _cells(summary: Summary, task: str, length: str) -> list[Mapping[str, Any]]:
+    return [cell for cell in summary["cells"] if (cell["task"], cell["length"]) == (task, length)]
+
+
+def _rank(cell: Mapping[str, Any], larger: bool) -> tuple[float, float]:
+    """Smaller is better. Failed runs count as 0 for scores; for errors, fewer failed runs are better."""
+    mean, failed = (level(cell) or {})["mean"], cell["failed"]
+    return (-mean * (1 - failed / len(cell["values"])), 0.0) if larger else (failed, mean)
+
+
+def _best(study: Study, summary: Summary, task: str, length: str) -> list[str]:
+    """The encodings with the best mean, several if their means are equal as text; none if nothing is right."""
+    measure = measure_of(study, task)
+    cells = [cell for cell in _cells(summary, task, length) if level(cell) is not None]
+    if not cells or _nothing(study, summary, task, length):
+        return []
+    best = min(cells, key=lambda cell: _rank(cell, measure.larger))
+
+    def shown(cell: Mapping[str, Any]) -> tuple[int, str]:
+        return cell["failed"], value_text(measure.metric, (level(cell) or {})["mean"])
+
+    return [cell["encoding"] for cell in cells if shown(cell) == shown(best)]
+
+
+def _nothing(study: Study, summary: Summary, task: str, length: str) -> bool:
+    """Whether no encoding gets a twentieth of the answers right."""
+    means = [mean["mean"] for cell in _cells(summary, task, length) if (mean := level(cell)) is not None]
+    return measure_of(study, task).larger and bool(means) and max(means) < NOTHING
+
+
+def listed(names: Sequence[str], what: str = "encodings") -> str:
+    """Names as a list, or their number if there are many.
+
+    >>> listed(["rope"]), listed(["a", "b", "c"]), listed(list("abcd"), "tasks")
+    ('rope', 'a, b and c', '4 tasks')
+    """
+    if len(names) > _NAMED:
+        return f"{len(names)} {what}"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def too_few(study: Study) -> bool:
+    """Whether there are too few seeds for any difference to be significant."""
+    return study.count < least_seeds(max(1, len(study.encodings) - 1))
+
+
+def can_be_concluded(study: Study) -> list[str]:
+    """Sentences on what the number of seeds allows to conclude, which need no results.
+
+    >>> can_be_concluded(Study(["alibi", "rope", "nope"], ["reverse"], seeds=3))[0]
+    'With 3 seeds no difference can be called significant: at least 7 seeds are needed for 2 comparisons at each length.'
+    """
+    others = len(study.encodings) - 1
+    if not others:
+        return ["The study has one encoding, so there is nothing to compare."]
+    least, compared = least_seeds(others), "1 comparison" if others == 1 else f"{others} comparisons"
+    seeds = "1 seed" if study.count == 1 else f"{study.count} seeds"
+    count, said = max(study.count, least), []
+    if study.count < least:
+        said.append(
+            f"With {seeds} no difference can be called significant: at least {least} seeds are needed for {compared} "
+            "at each length."
+        )
+    else:
+        said.append(f"With {seeds} differences can be called significant (at 5 %, for {compared} at each length).")
+    said.append(
+        f"The smallest difference that {count} seeds detect with 80 % power depends on the spread: it is "
+        f"{number(detectable(1.0, count, others) or 0.0)} standard deviations of the differences"
+        + (", and is reported at the end." if study.count >= least else ".")
+    )
+    if study.margin is not None and 2.0**-study.count > 0.05 / others:
+        said.append(
+            f"With {seeds} no equivalence can be shown either, however small the differences: these tests need more "
+            "seeds."
+        )
+    return said
