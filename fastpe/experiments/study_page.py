@@ -23,7 +23,7 @@ from fastpe.experiments.table_cells import (
     effective_note,
     effective_table,
 )
-from fastpe.pictures import svg, web
+from fastpe.pictures import axes, svg, web
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
 
@@ -204,12 +204,10 @@ def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
     length = study.config_of(task).train_length
     top = None if measure.is_error else 1.0
     told = claims_report.references(study, task) if study.claims is not None else []
-    return svg.Plot(lines, "length", measure.metric, log_y=measure.is_error, marked=length, top=top, references=told)
-
-
-def figure(study: Study, summary: Summary, task: str) -> str:
-    """The curves of a task as an SVG file."""
-    return svg.alone(plot(study, summary, task))
+    return svg.Plot(
+        lines, axes.LENGTH, axes.OF_METRIC[measure.metric], title=task, log_y=measure.is_error, marked=length, top=top,
+        percent=not measure.is_error, references=told,
+    )  # fmt: skip
 
 
 def _task(study: Study, summary: Summary, task: str) -> str:
@@ -305,7 +303,8 @@ def _losses(study: Study, curves: Mapping[RunKey, Sequence[float]]) -> str:
             means = [(k + 1, sum(curve[k] for curve in own) / len(own)) for k in range(shortest)]
             lines.append(svg.Line(encoding, [(x, y) for x, y in means if y > 0], [], []))
         parts.append(
-            f"<h3>{html.escape(task)}</h3>" + svg.inline(svg.Plot(lines, "epoch", "loss", log_x=False, log_y=True))
+            f"<h3>{html.escape(task)}</h3>"
+            + svg.inline(svg.Plot(lines, "epoch", "training loss", log_x=False, log_y=True))
         )
     return "".join(parts)
 
