@@ -246,12 +246,12 @@ def _print(found: "Compared", as_json: bool) -> None:
 
 def print_written(found: "Compared") -> None:
     """Print on standard error where a study's files are, and what to install for PDF figures."""
-    from fastpe.experiments.study_figure import MISSING, available
+    from fastpe.pictures.canvas import available
 
     figures = "figures as .svg and .pdf" if available() else "figures as .svg"
     click.echo(f"\nwritten in {found.out}: report.html, results.csv, .json, .md, study.toml, {figures}", err=True)
     if not available():
-        click.echo(f"no .pdf: {MISSING}", err=True)
+        click.echo("no .pdf, which needs matplotlib: pip install matplotlib", err=True)
 
 
 def _print_plan(study: "Study", as_json: bool) -> None:

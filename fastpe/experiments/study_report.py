@@ -7,7 +7,7 @@ from typing import Any
 
 from fastpe.base.tables import markdown_table, markdown_text
 from fastpe.base.version import VERSION
-from fastpe.experiments import claims_report, study_figure, study_page, tuning
+from fastpe.experiments import claims_report, study_page, tuning
 from fastpe.experiments.comparison import ALPHA, MOST_SEEDS
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
 from fastpe.experiments.sections import Section, as_markdown
@@ -22,6 +22,7 @@ from fastpe.experiments.table_cells import (
     effective_note,
     effective_table,
 )
+from fastpe.pictures import canvas, plots
 from fastpe.training import config_file
 
 Summary = Mapping[str, Any]
@@ -43,11 +44,12 @@ def files_of(
     said = claim_sections(study, summary)
     chosen = tuning.section(study, summary["choosing"]) if study.choose else None
     page = study_page.page(study, summary, verdict(study, summary), said, chosen, table, curves)
-    drawn = {f"{_file(task)}.svg": study_page.figure(study, summary, task).encode() for task in study.tasks}
-    if study_figure.available():
-        for task in study.tasks:
-            plot = study_page.plot(study, summary, task)
-            drawn[f"{_file(task)}.pdf"] = study_figure.draw([(task, plot)], "pdf")
+    kinds = ("svg", "pdf") if canvas.available() else ("svg",)
+    drawn = {
+        f"{_file(task)}.{kind}": plots.draw([study_page.plot(study, summary, task)], kind)
+        for task in study.tasks
+        for kind in kinds
+    }
     choices = {"choices.csv": tuning.as_csv(summary["choosing"]).encode()} if study.choose else {}
     return {
         **drawn,
