@@ -6,8 +6,8 @@ import io
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -45,6 +45,7 @@ _WIDE, _PAIR, _NARROW = (1200, 420), (640, 320), (360, 300)  # sizes of a single
 _TENFOLD = math.log(10.0)  # a ratio of errors with the strongest colour
 _GOOD = ("better", "TRUE", "TRUE IF", "HOLDS")
 _BAD = ("worse", "FALSE", "DOES NOT HOLD", "IMPOSSIBLE")
+_CHANCE = 1e-3  # smaller shares of answers that guessing gets right are not shown
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "="}
 
 
@@ -83,7 +84,7 @@ def page(
     panels = [
         {
             "task": task, "answer": study_answer.answer_of(study, summary, task), "about": _described(study, task),
-            "wide": _element(drawn, size), "narrow": _element(drawn, _NARROW), "hollow": _hollow(drawn),
+            "wide": _element(drawn, size), "narrow": _element(_means(drawn), _NARROW), "hollow": _hollow(drawn),
         }
         for task, drawn in zip(study.tasks, plots, strict=True)
     ]  # fmt: skip
@@ -99,8 +100,8 @@ def page(
         matrix=_matrix(study, summary),
         claims=claims,
         chosen=chosen,
-        notes=[*notes, *_how(study)],
-        tables=_tables(study, summary),
+        notes=[*notes, *how(study)],
+        tables=tables(study, summary),
         losses=[(each.title, _element(each, _PAIR)) for each in _losses(study, curves)],
         costs=_costs(study, values),
         settings=_settings(study),
@@ -143,44 +144,44 @@ def kind(cell: str | Cell) -> str:
 
 
 def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
-    """The curves of a task over length, with the errors that a paper claims. A range of lengths is drawn at its middle.
+    """The curves of a task over length, with the errors that a paper claims.
 
-    The baseline is grey, whichever encoding it is.
+    The value of a range of lengths is drawn over the whole range. The baseline is grey, whichever encoding it is.
     """
-    measure, lengths = measure_of(study, task), lengths_of(study, task)
+    measure, lengths = measure_of(study, task), sum(study_answer.split(study, task), [])
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
     spans = [ends(int(n) if n.isdigit() else n) for n in lengths]
-    places = [(first + last) / 2 for first, last in spans]
     keys = Counter(entry["encoding"] for entry in study.encodings.values())
     lines = []
     for encoding, entry in study.encodings.items():
         cells = [known[encoding, length] for length in lengths]
-        seeds = [
-            [(x, value) for x, value in zip(places, own, strict=True) if value is not None]
-            for own in zip(*(cell["values"] for cell in cells), strict=True)
-        ]
-        means = [(x, level(cell)) for x, cell in zip(places, cells, strict=True)]
-        band = [(x, m["low"], m["high"]) for x, m in means if m and m["low"] is not None]
-        own_key = entry["encoding"] if keys[entry["encoding"]] == 1 else encoding
-        lines.append(
-            svg.Line(encoding, [(x, m["mean"]) for x, m in means if m], seeds, band,
-                     "nope" if encoding == study.baseline else own_key)
-        )  # fmt: skip
+        at = [(x, cell) for span, cell in zip(spans, cells, strict=True) for x in dict.fromkeys(span)]
+        seeds = [[(x, cell["values"][k]) for x, cell in at if cell["values"][k] is not None] for k in range(study.count)]
+        means = [(x, mean) for x, cell in at if (mean := level(cell)) is not None]
+        band = [(x, mean["low"], mean["high"]) for x, mean in means if mean["low"] is not None]
+        colour = entry["encoding"] if keys[entry["encoding"]] == 1 else encoding
+        colour = "nope" if encoding == study.baseline else colour
+        lines.append(svg.Line(encoding, [(x, mean["mean"]) for x, mean in means], seeds, band, colour))
     values = [y for line in lines for _, y in line.mean if y > 0]
     log_y = measure.metric == "mse" or (measure.is_error and bool(values) and max(values) > 4 * min(values))
     ranges = any(first < last for first, last in spans)
     return svg.Plot(
         lines, axes.LENGTH, axes.OF_METRIC[measure.metric], title=task, log_y=log_y,
-        log_x=not ranges and max(places, default=1) >= 8 * min(places, default=1),
+        log_x=not ranges and spans[-1][1] >= 8 * spans[0][0],
         marked=study.config_of(task).train_length, top=None if measure.is_error else 1.0,
         floor=None if measure.is_error else 0.0, percent=not measure.is_error,
-        marks=sorted({end for span in spans for end in span[0 if len(spans) == 1 else 1 :]}) if ranges else (),
+        marks=sorted({spans[0][0], *(last for _, last in spans)}) if ranges else (),
         references=claims_report.references(study, task) if study.claims is not None else [],
     )  # fmt: skip
 
 
 def _element(plot: svg.Plot, size: tuple[int, int]) -> Markup:
     return Markup(svg.element(plot, *size))  # noqa: S704 - SVG, whose texts are escaped
+
+
+def _means(plot: svg.Plot) -> svg.Plot:
+    """The plot without single runs and intervals."""
+    return replace(plot, lines=[replace(line, seeds=(), band=()) for line in plot.lines])
 
 
 def _swatch(colour: Any, dashes: str) -> str:
@@ -200,7 +201,7 @@ def _described(study: Study, task: str) -> str:
     chosen, parts = config.chosen, []
     for length in config.test_lengths if chosen.task.kind in ("answer", "labels") else ():
         guess = chosen.chance(int(chosen.lengths.within(*ends(length))[-1]))
-        if guess is not None and guess.exact is not None:
+        if guess is not None and guess.exact is not None and guess.exact >= _CHANCE:
             parts.append(f"{value_text('exact', guess.exact)} at {length}")
     chance = f" By chance: {', '.join(parts)}." if parts else ""
     return f"{chosen.name}: {chosen.task.summary}.{chance}"
@@ -243,7 +244,7 @@ def _coloured(cell: Mapping[str, Any], each: Mapping[str, Any] | None) -> dict[s
     return {"text": text, "mark": _MARKS[each["verdict"]], "said": said, "class": kind(each["verdict"]), "share": share}
 
 
-def _how(study: Study) -> list[str]:
+def how(study: Study) -> list[str]:
     """Sentences on how the numbers of the page were computed."""
     least, base = 2.0 ** (1 - study.count), study.baseline
     told = [
@@ -275,7 +276,7 @@ def _nothing_chosen(study: Study) -> str:
     )
 
 
-def _tables(study: Study, summary: Summary) -> list[Section]:
+def tables(study: Study, summary: Summary) -> list[Section]:
     """The tables of statistics."""
     found = [
         Section(f"Results on {task}", [f"{axes.OF_METRIC[measure_of(study, task).metric]}, means over {study.count} "
@@ -366,8 +367,3 @@ def _short(text: str) -> str:
         _COLUMNS,
         ([f"{float(row[key]):.6g}" if key in _REAL and row[key] else row[key] for key in _COLUMNS] for row in rows),
     )
-
-
-def shown(rows: Iterable[Sequence[str | Cell]]) -> list[list[str]]:
-    """The rows of a table with their cells as text, for a terminal or Markdown."""
-    return [list(map(str, row)) for row in rows]

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastpe.experiments.results import measure_of
+from fastpe.experiments.sections import Cell
 from fastpe.experiments.study import Study
 from fastpe.pictures.axes import number
 
@@ -14,17 +15,6 @@ MIXED_MARK = " ‡"
 """Marks a cell with runs of several CPUs."""
 
 _NEAR = 1e-3  # if the logarithm of a ratio is smaller, three digits do not distinguish the ratio from 1
-
-
-class Cell(NamedTuple):
-    """A number, with an interval and a note that pages show smaller. As text, all three are in one line."""
-
-    value: str
-    interval: str = ""
-    note: str = ""
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, self))
 
 
 def value_text(metric: str, value: float | None) -> str:

@@ -47,11 +47,10 @@ def files_of(cells: Sequence[JudgedCell]) -> dict[str, bytes]:
         "cells": [each.to_dict() for each in cells],
     }
     said = tables(cells)
-    parts = [study_page.section(each.title, study_page.claimed(each)) for each in said]
     return {
         "tables.md": as_markdown(said).encode(),
         "tables.json": (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode(),
-        "tables.html": study_page.document(TITLE, parts).encode(),
+        "tables.html": study_page.sections_page(TITLE, tables(cells)[1:], _about(cells)).encode(),
     }
 
 

@@ -105,6 +105,8 @@ class Plot:
         Whether values of y are shares, whose ticks are in percent.
     second : (str, float), optional
         The name of a second y axis at the right, and the factor from y to its values.
+    marks : sequence of float
+        Values of x to mark; by default those of the points if there are few, else round ones.
     references : sequence of Reference
     """
 
@@ -120,6 +122,7 @@ class Plot:
     floor: float | None = 0.0
     percent: bool = False
     second: tuple[str, float] | None = None
+    marks: Sequence[float] = ()
     references: Sequence[Reference] = ()
 
     @property
@@ -146,8 +149,8 @@ class Plot:
     def ticks(self) -> tuple[list[float], list[float]]:
         """Return the values of x and of y to mark. All values of x are marked if there are few."""
         xs = sorted({x for x, _ in self.points}) or [0.0]
-        if len(xs) <= _FEW:
-            along = xs
+        if self.marks or len(xs) <= _FEW:
+            along = list(self.marks) or xs
         elif self.log_x and xs[-1] >= 8 * xs[0]:
             first, last = math.ceil(math.log2(xs[0])), math.floor(math.log2(xs[-1]))
             along = [2.0**k for k in range(first, last + 1, 1 + (last - first) // _FEW)]
@@ -215,7 +218,7 @@ def _style(colour: Colour) -> str:
 def _drawn(plot: Plot, width: int, height: int, named: bool = True) -> str:
     if not plot.points:
         return text(width / 2, height / 2, "no finite value")
-    xs = [x for x, _ in plot.points]
+    xs = [*(x for x, _ in plot.points), *plot.marks]
     low, high = plot.limits()
     room = _room(plot, height) if named else 0.0
     right, base = width - _EDGE - room - (34 if plot.second else 0), height - _BOTTOM
