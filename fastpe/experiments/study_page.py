@@ -14,12 +14,13 @@ from markupsafe import Markup
 
 from fastpe.base.tables import csv_text
 from fastpe.experiments import claims_report, study_answer
-from fastpe.experiments.results import SOLVED, lengths_of, measure_of
+from fastpe.experiments.results import SOLVED, measure_of
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import RunKey, Study
 from fastpe.experiments.table_cells import (
     MIXED_MARK,
     OVERALL_HEAD,
+    TIMES,
     WITHIN_NOTE,
     Cell,
     comparison_table,
@@ -34,6 +35,7 @@ from fastpe.experiments.table_cells import (
     verdict_text,
 )
 from fastpe.pictures import axes, svg, web
+from fastpe.pictures.colours import Colour
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
 
@@ -96,7 +98,9 @@ def page(
         warnings=warnings,
         study=study,
         panels=panels,
-        legend=[(name, Markup(_swatch(*plots[0].styles[name]))) for name in study.encodings],  # noqa: S704 - SVG
+        legend=[
+            (name, Markup(_swatch(*plots[0].styles[name]))) for name in study.encodings
+        ],  # SVG, whose texts are escaped
         matrix=_matrix(study, summary),
         claims=claims,
         chosen=chosen,
@@ -138,7 +142,7 @@ def kind(cell: str | Cell) -> str:
     text = cell.value if isinstance(cell, Cell) else cell
     if text in _GOOD or text in _BAD:
         return "good" if text in _GOOD else "bad"
-    if text[:1].isdigit() or text[:1] in "+-×" or isinstance(cell, Cell):
+    if text[:1].isdigit() or text[:1] in "+-" + TIMES or isinstance(cell, Cell):
         return "number" if len(text) < 30 else "said"
     return "said" if len(text) > 40 else ""
 
@@ -148,7 +152,7 @@ def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
 
     The value of a range of lengths is drawn over the whole range. The baseline is grey, whichever encoding it is.
     """
-    measure, lengths = measure_of(study, task), sum(study_answer.split(study, task), [])
+    measure, lengths = measure_of(study, task), [*itertools.chain(*study_answer.split(study, task))]
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
     spans = [ends(int(n) if n.isdigit() else n) for n in lengths]
     keys = Counter(entry["encoding"] for entry in study.encodings.values())
@@ -156,7 +160,8 @@ def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
     for encoding, entry in study.encodings.items():
         cells = [known[encoding, length] for length in lengths]
         at = [(x, cell) for span, cell in zip(spans, cells, strict=True) for x in dict.fromkeys(span)]
-        seeds = [[(x, cell["values"][k]) for x, cell in at if cell["values"][k] is not None] for k in range(study.count)]
+        runs = range(study.count)
+        seeds = [[(x, cell["values"][k]) for x, cell in at if cell["values"][k] is not None] for k in runs]
         means = [(x, mean) for x, cell in at if (mean := level(cell)) is not None]
         band = [(x, mean["low"], mean["high"]) for x, mean in means if mean["low"] is not None]
         colour = entry["encoding"] if keys[entry["encoding"]] == 1 else encoding
@@ -176,7 +181,7 @@ def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
 
 
 def _element(plot: svg.Plot, size: tuple[int, int]) -> Markup:
-    return Markup(svg.element(plot, *size))  # noqa: S704 - SVG, whose texts are escaped
+    return Markup(svg.element(plot, *size))  # SVG, whose texts are escaped
 
 
 def _means(plot: svg.Plot) -> svg.Plot:
@@ -184,8 +189,8 @@ def _means(plot: svg.Plot) -> svg.Plot:
     return replace(plot, lines=[replace(line, seeds=(), band=()) for line in plot.lines])
 
 
-def _swatch(colour: Any, dashes: str) -> str:
-    return f'<svg width="26" height="8" aria-hidden="true">{svg.stroke(colour, dashes, 26)}</svg>'
+def _swatch(colour: Colour, dashes: str) -> Markup:
+    return Markup(f'<svg width="26" height="8" aria-hidden="true">{svg.stroke(colour, dashes, 26)}</svg>')
 
 
 def _facts(study: Study) -> list[str]:
@@ -218,8 +223,10 @@ def _matrix(study: Study, summary: Summary) -> dict[str, Any]:
     """The means of all encodings on all tasks, coloured by their difference from the baseline."""
     judged = {(each["task"], each["encoding"], each["length"]): each for each in summary["comparisons"]}
     cells = {(cell["task"], cell["encoding"], cell["length"]): cell for cell in summary["cells"]}
-    heads = [(task, axes.OF_METRIC[measure_of(study, task).metric], sum(study_answer.split(study, task), []),
-              len(study_answer.split(study, task)[0])) for task in study.tasks]  # fmt: skip
+    heads = []
+    for task in study.tasks:
+        within, beyond = study_answer.split(study, task)
+        heads.append((task, axes.OF_METRIC[measure_of(study, task).metric], [*within, *beyond], len(within)))
     rows = []
     for encoding in sorted(study.encodings, key=lambda name: name != study.baseline):
         row = []
@@ -256,7 +263,7 @@ def how(study: Study) -> list[str]:
         "Detectable: the smallest true difference that this number of seeds detects with 80 % power (t test at Holm's "
         "first step). Seeds needed: the number of seeds that would detect the observed difference.",
         f"Solved: the number of runs with at least {100 * SOLVED:.0f} % exact answers.",
-        "Errors are compared by their ratio (×), and averaged by their geometric mean.",
+        f"Errors are compared by their ratio ({TIMES.strip()}), and averaged by their geometric mean.",
     ]
     if study.margin is not None:
         told.append(f"p (equivalent): {WITHIN_NOTE}.")
@@ -338,12 +345,13 @@ def _settings(study: Study) -> Section:
         elif all(len(each) == 1 for each in by_task.values()):
             rows += [(field.name, each.pop(), task) for task, each in by_task.items()]
         else:
-            rows += [(field.name, _plain(value), f"{encoding} on {task}") for (task, encoding), value in changed.items()]
+            rows += [(field.name, _plain(value), f"{name} on {task}") for (task, name), value in changed.items()]
     for encoding, entry in study.encodings.items():
         rows += [(name, _plain(value), encoding) for name, value in entry.get("options", {}).items()]
-    said = [f"Preset {study.preset}. Only settings that differ from the defaults of fastpe.TrainConfig are listed."
-            if study.preset else "Only settings that differ from the defaults of fastpe.TrainConfig are listed."]  # fmt: skip
-    return Section("Settings", said, ("setting", "value", "of"), rows)
+    said = "Only settings that differ from the defaults of fastpe.TrainConfig are listed."
+    return Section(
+        "Settings", [f"Preset: {study.preset}. {said}" if study.preset else said], ("setting", "value", "of"), rows
+    )
 
 
 def _plain(value: object) -> str:

@@ -14,6 +14,9 @@ Summary = Mapping[str, Any]
 MIXED_MARK = " ‡"
 """Marks a cell with runs of several CPUs."""
 
+TIMES = "\N{MULTIPLICATION SIGN} "
+"""Stands before a ratio of errors."""
+
 _NEAR = 1e-3  # if the logarithm of a ratio is smaller, three digits do not distinguish the ratio from 1
 
 
@@ -25,7 +28,17 @@ def value_text(metric: str, value: float | None) -> str:
     """
     if value is None:
         return "-"
-    return f"{number(100 * value)} %" if metric == "exact" else number(value)
+    return f"{_digits(100 * value)} %" if metric == "exact" else _digits(value)
+
+
+def _digits(value: float) -> str:
+    """A number with three significant digits, also if the last ones are 0.
+
+    >>> _digits(2.7), _digits(100.0), _digits(0.0), _digits(12345.6)
+    ('2.70', '100', '0', '12,346')
+    """
+    text = number(value)
+    return f"{value:#.3g}".rstrip(".") if 1e-3 <= abs(value) < 1000 else text
 
 
 def level(cell: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -39,7 +52,8 @@ def result_cell(cell: Mapping[str, Any]) -> Cell:
     mean, metric = level(cell), cell["metric"]
     interval, notes = "", []
     if mean is not None and mean["low"] is not None and mean["sd"]:
-        low, high = (max(0.0, mean["low"]), min(1.0, mean["high"])) if metric == "exact" else (mean["low"], mean["high"])
+        low, high = mean["low"], mean["high"]
+        low, high = (max(0.0, low), min(1.0, high)) if metric == "exact" else (low, high)
         interval = f"[{value_text(metric, low).removesuffix(' %')}, {value_text(metric, high).removesuffix(' %')}]"
     if "solved" in cell and cell["solved"]["count"]:
         notes.append(f"solved {cell['solved']['count']} of {cell['solved']['of']}")
@@ -128,7 +142,8 @@ def _comparison_row(each: Mapping[str, Any], margin: bool) -> tuple[str | Cell, 
     difference = each["difference"]
     ends = ""
     if difference["low"] is not None:
-        ends = f"[{_bare(difference_text(each, difference['low']))}, {_bare(difference_text(each, difference['high']))}]"
+        low, high = (_bare(difference_text(each, difference[end])) for end in ("low", "high"))
+        ends = f"[{low}, {high}]"
     needed = f"{each['needed']:,}" if each["verdict"] == "inconclusive" and each["needed"] is not None else "-"
     within = ["-" if each["within"] is None else number(each["within"])] if margin else []
     return (
@@ -138,7 +153,7 @@ def _comparison_row(each: Mapping[str, Any], margin: bool) -> tuple[str | Cell, 
 
 
 def _bare(text: str) -> str:
-    return text.removeprefix("× ").removesuffix(" points")
+    return text.removeprefix(TIMES).removesuffix(" points")
 
 
 def detectable_text(each: Mapping[str, Any]) -> str:
@@ -162,7 +177,8 @@ def detectable_range(comparisons: Sequence[Mapping[str, Any]]) -> str:
         known.sort(key=lambda one: one["could_find"])
         if known:
             low, high = detectable_text(known[0]), detectable_text(known[-1])
-            parts.append(low if low == high else f"{low.removesuffix(' points')} to {high.removeprefix('a factor of ')}")
+            low, high = low.removesuffix(" points" if low != high else ""), high.removeprefix("a factor of ")
+            parts.append(low if low.endswith(high) else f"{low} to {high}")
     return " and ".join(parts)
 
 
@@ -194,6 +210,6 @@ def difference_text(each: Mapping[str, Any], value: float) -> str:
     if not each["ratio"]:
         return f"{100 * value:+.3g} points" if value else "0 points"
     if not 0.0 < abs(value) < _NEAR:
-        return f"× {number(math.exp(min(value, 700.0)))}"
+        return f"{TIMES}{number(math.exp(min(value, 700.0)))}"
     places = min(12, 1 - math.floor(math.log10(abs(value))))
-    return f"× {math.exp(value):.{places}f}"
+    return f"{TIMES}{math.exp(value):.{places}f}"
