@@ -2,7 +2,7 @@
 const form = document.getElementById("choose"), count = document.getElementById("count");
 const fields = [...form.elements].filter(field => field.name);
 const cards = [...document.querySelectorAll(".card")].map(card => {
-  const head = [card.querySelector("h3"), card.querySelector(".summary"), card.querySelector("dl"), ...card.querySelectorAll('.wide[aria-label="options"]')];
+  const head = [card.querySelector("h3"), card.querySelector(".summary"), ...card.querySelectorAll(".when"), card.querySelector("dl"), ...card.querySelectorAll('.wide[aria-label="options"]')];
   return { card, head: head.map(part => part.textContent).join(" ").toLowerCase(), all: card.textContent.toLowerCase(), data: card.dataset };
 });
 const matches = ({ head, all, data }, wanted) => {

@@ -57,7 +57,7 @@ def card(entry: Entry) -> Card:
     """The card of an encoding. If a user's encoding cannot be filled, the card shows the error."""
     encoding = get(entry.key)
     plain = _tried(lambda: catalogue.suits_sequences(encoding))
-    told = prose.parts(page(entry.key))
+    told = prose.parts(page(entry.key), entry.formula)
     parts = [
         _head(entry, encoding, plain is True),
         f'<div class="pictures">{_pictures(entry.key, encoding)}</div>\n<div class="said">\n',
@@ -88,10 +88,12 @@ def _head(entry: Entry, encoding: Encoding, plain: bool) -> str:
     facts = "".join(f' data-{name}="{html.escape(str(value), quote=True)}"' for name, value in data.items())
     key = html.escape(entry.key, quote=True)
     year = f' <span class="year">{entry.year}</span>' if entry.year else ""
+    use = prose.inline(entry.use_when)
+    when = f'<p class="when"><strong>Use it when</strong> {use}.</p>\n' if use else ""
     return (
         f'<article class="card" id="{key}"{facts} aria-labelledby="name-{key}">\n'
         f'<h3 id="name-{key}"><a href="#{key}">{key}</a>{year}</h3>\n'
-        f'<p class="summary">{html.escape(entry.summary)}</p>\n'
+        f'<p class="summary">{html.escape(entry.summary)}</p>\n{when}'
     )
 
 
@@ -192,6 +194,12 @@ def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
     yield "Extrapolation evidence", found
     if entry.use:
         yield "Use", USES[entry.use]
+    if entry.also_called:
+        yield "Also called", ", ".join(map(html.escape, entry.also_called))
+    if entry.not_to_be_confused:
+        others = entry.not_to_be_confused.items()
+        lines = (f"<strong>{html.escape(name)}</strong>: {prose.inline(difference)}" for name, difference in others)
+        yield "Not to be confused with", "<br>".join(lines)
     if entry.source:
         yield "Source", prose.inline(entry.source)
 

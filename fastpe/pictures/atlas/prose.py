@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from fastpe.pictures.mathml import mathml
+
 _CODE = re.compile(r"(``?)(.+?)\1")
 _BOLD = re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")  # does not match 2**27
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5}(?:v\d+)?)")
@@ -12,15 +14,17 @@ _SOURCE = "Source:"
 
 
 class Parts(NamedTuple):
-    """A page in three parts: the first sentence, the text before the source (the formula), and the rest."""
+    """A page in three parts: the first sentence, the formula with its explanation, and the rest."""
 
     title: str
     formula: str
     rest: str
 
 
-def parts(page: str) -> Parts:
-    """The parts of a page, in HTML.
+def parts(page: str, latex: str = "") -> Parts:
+    """The parts of a page, in HTML. The formula is the text before the source.
+
+    latex: the formula in LaTeX. It is typeset in place of the page's own, which moves to the rest.
 
     >>> found = parts("A bias.\\n\\n    b = -|j - i|\\n\\nSource: arXiv:2108.12409.\\n\\n**Learns**: `slope`.")
     >>> found.title, found.formula
@@ -32,8 +36,14 @@ def parts(page: str) -> Parts:
     """
     first, *blocks = re.split(r"\n[ \t]*\n", page.strip("\n"))
     before = next((place for place, block in enumerate(blocks) if block.startswith(_SOURCE)), len(blocks))
-    formula, rest = ("".join(map(_block, part)) for part in (blocks[:before], blocks[before:]))
-    return Parts(inline(" ".join(first.split())), formula, rest)
+    formula, rest = blocks[:before], blocks[before:]
+    typeset = ""
+    if latex:
+        typeset = f'<div class="formula" role="group" aria-label="formula" tabindex="0">{mathml(latex)}</div>\n'
+        rest = [block for block in formula if _is_formula(block)] + rest
+        formula = [block for block in formula if not _is_formula(block)]
+    shown, hidden = ("".join(map(_block, part)) for part in (formula, rest))
+    return Parts(inline(" ".join(first.split())), typeset + shown, hidden)
 
 
 def inline(text: str) -> str:
@@ -57,9 +67,13 @@ def _words(text: str) -> str:
 def _block(block: str) -> str:
     """A block between empty lines: an indented formula, or text that may be followed by a list."""
     lines = block.split("\n")
-    if all(line.startswith("    ") for line in lines):
+    if _is_formula(block):
         return "<pre>" + html.escape("\n".join(line[4:] for line in lines)) + "</pre>\n"
     return "".join(_flow(lines))
+
+
+def _is_formula(block: str) -> bool:
+    return all(line.startswith("    ") for line in block.split("\n"))
 
 
 def _flow(lines: list[str]) -> Iterator[str]:
