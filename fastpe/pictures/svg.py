@@ -258,9 +258,8 @@ def drawn(plot: Plot, width: int, height: int, named: bool = True) -> str:
     ends = {line.name: y_axis(line.end[1]) for line in plot.lines if line.end is not None} if room else {}
     places = spread(ends, _TOP, base)
     for place, line in reversed(list(enumerate(plot.lines))):  # the first on top, and thinner
-        parts.append(_line(line, *plot.styles[line.name], 1.6 + place / len(plot.lines), x_axis, y_axis))
-        if line.name in ends:
-            parts.append(_name(line.name, plot.styles[line.name][0], right, ends[line.name], places[line.name]))
+        own = _name(line.name, right, ends[line.name], places[line.name]) if line.name in ends else ""
+        parts.append(_line(line, *plot.styles[line.name], 1.6 + place / len(plot.lines), x_axis, y_axis, own))
     return "".join(parts)
 
 
@@ -331,8 +330,8 @@ def upright(x: float, y: float, words: str) -> str:
     return text(x, y, words, f'text-anchor="middle" transform="rotate(-90 {x:g} {y:g})"')
 
 
-def _line(line: Line, colour: Colour, dashes: str, width: float, x_axis: Scale, y_axis: Scale) -> str:
-    """Return a line with its runs and its band."""
+def _line(line: Line, colour: Colour, dashes: str, width: float, x_axis: Scale, y_axis: Scale, named: str) -> str:
+    """Return a line with its runs, its band and, if `named`, its name."""
     parts = []
     known = [each for each in line.band if math.isfinite(each[1]) and math.isfinite(each[2])]
     if known:
@@ -350,7 +349,8 @@ def _line(line: Line, colour: Colour, dashes: str, width: float, x_axis: Scale, 
             spot = f'cx="{x_axis(x):.1f}" cy="{y_axis(y):.1f}" r="3" fill="currentColor"'
             parts.append(f"<circle {spot}><title>{said}</title></circle>")
     name = html.escape(line.name, quote=True)
-    return f'<g class="line" data-name="{name}"{paint(colour)}><title>{name}</title>{"".join(parts)}</g>'
+    content = f"<title>{name}</title>{''.join(parts)}{named}"
+    return f'<g class="line" data-name="{name}"{paint(colour)}>{content}</g>'
 
 
 def path(points: Points, x_axis: Scale, y_axis: Scale, how: str) -> str:
@@ -360,12 +360,11 @@ def path(points: Points, x_axis: Scale, y_axis: Scale, how: str) -> str:
     return "".join(f'<polyline fill="none" stroke="currentColor" {how} points="{each}"/>' for each in joined)
 
 
-def _name(name: str, colour: Colour, right: float, height: float, place: float) -> str:
+def _name(name: str, right: float, height: float, place: float) -> str:
     """Return the name of a line at the right edge, and a stroke to the line if the name had to be moved."""
     moved = abs(height - place) > 3
     to = rule((right - 8, right + 6), (height, place), 'stroke="currentColor" stroke-opacity=".5"') if moved else ""
-    own = f'class="name" data-name="{html.escape(name, quote=True)}"'
-    return f"<g {own}{paint(colour)}>{to}{text(right + 8, place + 4, name, '')}</g>"
+    return to + text(right + 8, place + 4, name, "")
 
 
 def _reference(reference: Reference, colour: Colour, x_axis: Scale, y_axis: Scale) -> str:
