@@ -29,14 +29,21 @@ def collect() -> dict[str, Any]:
     studies = [compared(), newer(), tasks(), texts(), sums(), drift(), lacoco(), orbits()]
     unknown = {name for study in studies for name in study["of"]} - set(built_in())
     assert not unknown, f"no encodings: {unknown}"
-    return {"schema": 1, "studies": studies}
+    return {"schema": 1, "costs": costs(), "studies": studies}
+
+
+def costs() -> dict[str, float]:
+    """The time of a training step by encoding, relative to a model without an encoding."""
+    rows = next(rows for _, head, rows in _tables("encodings.md") if head[:2] == ["encoding", "slots"])
+    return {name: float(relative.partition("x")[0]) for name, _, _, relative, *_ in rows if relative != "-"}
 
 
 def content() -> bytes:
     """The content of the file, one line for each study."""
     found = collect()
     lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in found["studies"])
-    return f'{{"schema": {found["schema"]}, "studies": [\n{lines}\n]}}\n'.encode()
+    costs = json.dumps(found["costs"])
+    return f'{{"schema": {found["schema"]}, "costs": {costs}, "studies": [\n{lines}\n]}}\n'.encode()
 
 
 def study(title: str, about: str, page: str, head: Sequence[str], of: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,11 +62,11 @@ def compared() -> dict[str, Any]:
         task, length, encoding, difference, interval, *_, verdict, _, _ = map(
             html.unescape, re.findall(r"<td[^>]*>(.*?)</td>", row)
         )
-        of.setdefault(encoding, []).append([task, length, difference, interval, verdict])
+        of.setdefault(encoding, []).append([task, length, difference, interval, _plain(verdict)])
     said: dict[str, Any] = {baseline: ("This is the baseline of the other encodings.", [])}
     for encoding, rows in of.items():
         counts = Counter(row[-1] for row in rows)
-        words = ", ".join(f"{counts[word]} {word}" for word in ("better", "worse", "equivalent", "not told apart"))
+        words = ", ".join(f"{counts[word]} {word}" for word in ("better", "worse", "equivalent", "inconclusive"))
         said[encoding] = (f"{len(rows)} comparisons with {baseline}: {words}.", rows)
     return study(
         "Ten encodings on eight tasks",
@@ -68,6 +75,11 @@ def compared() -> dict[str, Any]:
         "over nine encodings at each length.",
         "compare.md", ("task", "length", "difference", "95 %", "verdict"), said,
     )  # fmt: skip
+
+
+def _plain(verdict: str) -> str:
+    """A verdict in the words of today; some pages are older."""
+    return verdict.replace("not told apart", "inconclusive")
 
 
 def _means(name: str) -> dict[tuple[str, str], dict[str, tuple[str, float]]]:
@@ -178,7 +190,7 @@ def newer() -> dict[str, Any]:
             baseline = head[-1].removeprefix("versus ")
             for task, name, *cells, verdict in rows:
                 if name in built_in():
-                    of[name].append([task, baseline, *cells, verdict])
+                    of[name].append([task, baseline, *cells, _plain(verdict)])
     return study(
         "Encodings since 2023 compared with older ones",
         "Small causal models with ten seeds, trained at 12 or 16 symbols: exact answers in percent with 95 % "

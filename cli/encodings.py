@@ -147,7 +147,16 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _print_page(name: str, encoding: "Encoding", text: str) -> None:
     from fastpe.encodings import catalogue, needed
 
-    click.echo(f"{name}\n\n{text}\n")
+    click.echo(f"{name}\n")
+    told = []
+    if encoding.use_when:
+        told.append(f"use it when {encoding.use_when}")
+    if encoding.also_called:
+        told.append(f"also called: {', '.join(encoding.also_called)}")
+    if encoding.not_to_be_confused:
+        told.append("not to be confused with:")
+        told += [f"  {other}: {difference}" for other, difference in encoding.not_to_be_confused.items()]
+    click.echo("\n".join([*told, "", text, ""] if told else [text, ""]))
     for slot in encoding.slots:
         values = SLOTS[slot].axes
         click.echo(f"slot {slot} {values if values.startswith('(') else f'({values})'}: {SLOTS[slot].acts}")
@@ -212,6 +221,10 @@ def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:
     return {
         "name": name,
         "summary": encoding.summary,
+        "use_when": encoding.use_when,
+        "also_called": list(encoding.also_called),
+        "not_to_be_confused": dict(encoding.not_to_be_confused),
+        "formula": encoding.formula,
         "use": encoding.use,
         "year": year_of(encoding.source),
         "group": catalogue.group_of(encoding.slots, gated=encoding.gate is not None),

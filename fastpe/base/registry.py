@@ -37,6 +37,11 @@ def is_path(name: str) -> bool:
     return "." in name or "/" in name
 
 
+def _plain(name: str) -> str:
+    """Return the letters and digits of a name, in lower case."""
+    return "".join(filter(str.isalnum, name)).casefold()
+
+
 class Registry(Generic[Record]):
     """All encodings, or all tasks, by key.
 
@@ -50,14 +55,17 @@ class Registry(Generic[Record]):
         Names, without ".py", of files in these folders that define no record.
     of_module : callable
         ``of_module(module)`` returns the record of a module, completed by the module's functions.
+    others : callable, optional
+        Returns other names of records -> their keys. They are not accepted, but the error names the key.
     """
 
     def __init__(
         self, kind: Kind[Record], package: str, folders: tuple[str, ...], beside: tuple[str, ...],
-        of_module: Callable[[ModuleType], Record],
+        of_module: Callable[[ModuleType], Record], others: Callable[[], Mapping[str, str]] = dict,
     ) -> None:  # fmt: skip
         self.kind, self.group = kind, package  # the entry-point group has the name of the package
         self._package, self._folders, self._beside, self._of_module = package, folders, beside, of_module
+        self._others = others
         self._registered: dict[str, Own[Record]] = {}
         self._loading: dict[str, FrameType] = {}  # by key: the frame of the call that is loading it
 
@@ -174,6 +182,9 @@ class Registry(Generic[Record]):
         raise ValueError(f"{self.kind.word} {name!r} is unknown; {self._nearest(name)}")
 
     def _nearest(self, name: str) -> str:
+        meant = {_plain(other): key for other, key in self._others().items()} | {_plain(key): key for key in self.files}
+        if _plain(name) in meant:
+            return f"did you mean {meant[_plain(name)]!r}?"
         return nearest(name, self.names(), f"'fastpe {self.kind.word}s' lists them")
 
     def file_of(self, name: str) -> Path:

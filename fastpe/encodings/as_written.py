@@ -6,7 +6,10 @@ from typing import Any
 
 from fastpe.encodings.encoding import Needs, Reported
 
-FIELDS = ("summary", "use", "slots", "beyond", "source", "reported", "needs")
+FIELDS = (
+    "summary", "formula", "use_when", "also_called", "not_to_be_confused", "use", "slots", "beyond", "source",
+    "reported", "needs",
+)  # fmt: skip
 """The fields of `fastpe.encodings.encoding.Encoding` that encodings of this package give as literals."""
 
 _RECORD = "ENCODING = "

@@ -6,7 +6,7 @@ Files of this package's encodings are read without being imported.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,10 @@ class Entry:
     slots: tuple[str, ...]
     learned: str
     summary: str = ""
+    formula: str = ""
+    use_when: str = ""
+    also_called: tuple[str, ...] = ()
+    not_to_be_confused: Mapping[str, str] = field(default_factory=dict)
     use: str = ""
     source: str = ""
     beyond: str = "defined"

@@ -35,6 +35,7 @@ well-known models; "proposed": proposed in a paper, not used in a well-known mod
 or from this library."""
 
 SUMMARY = 50  # largest number of characters of a summary, so that it fits in a list
+USE_WHEN = 110  # largest number of characters of `use_when`
 _OWN = "own construction"
 _YEAR = re.compile(r"(?<![\d.:/])(?:19|20)\d\d(?![\d.]\d)")  # a year that is not part of an arXiv number
 
@@ -230,6 +231,15 @@ class Encoding:
         (spec, **options) -> a tuple of sentences about these sizes and options, which are shown to the user.
     resize : callable, optional
         (params, **sizes) -> {parameter: array}. It converts learned parameters to another length, grid or window.
+    formula : str
+        The formula of the page in LaTeX: one line, or lines separated by ``\\\\`` and aligned at ``&``.
+    use_when : str
+        Completes the sentence "Use it when ...": at most 110 characters, no full stop.
+    also_called : tuple of str
+        Other names in papers and code. Error messages for an unknown name use them.
+    not_to_be_confused : dict of str to str
+        Similar names and similar encodings -> what distinguishes them. Keys of fastpe are in lower case; other names
+        begin with a capital letter or contain spaces.
     file : str
         For an encoding of your own, the name of the file that defines it; set by `fastpe.register`.
 
@@ -266,6 +276,10 @@ class Encoding:
     check: Callable[..., None] = lambda spec, **options: None
     remarks: Callable[..., tuple[str, ...]] = lambda spec, **options: ()
     resize: Callable[..., dict[str, Any]] | None = None
+    formula: str = ""
+    use_when: str = ""
+    also_called: tuple[str, ...] = ()
+    not_to_be_confused: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
 
 

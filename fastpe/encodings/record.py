@@ -51,11 +51,18 @@ def _words(own: Encoding) -> str:
             return f"{name} must be one of {', '.join(known)}, not {getattr(own, name)!r}"
     if own.use not in ("", *encoding.USES):
         return f"use must be one of {', '.join(encoding.USES)}, or be left out, not {own.use!r}"
-    for name in ("summary", "source"):
+    for name in ("summary", "source", "formula", "use_when"):
         if not isinstance(getattr(own, name), str):
             return f"{name} must be a str, not {getattr(own, name)!r}"
     if len(own.summary) > _LONGEST or len(own.summary.splitlines()) > 1:
         return f"summary must be one line of at most {_LONGEST} characters, not {own.summary!r}"
+    if len(own.use_when) > encoding.USE_WHEN or len(own.use_when.splitlines()) > 1:
+        return f"use_when must be one line of at most {encoding.USE_WHEN} characters, not {own.use_when!r}"
+    if not isinstance(own.also_called, tuple) or not all(isinstance(name, str) for name in own.also_called):
+        return f"also_called must be a tuple of names, as in also_called=('RoFormer',), not {own.also_called!r}"
+    confused = own.not_to_be_confused
+    if not isinstance(confused, Mapping) or not all(isinstance(text, str) for text in (*confused, *confused.values())):
+        return f"not_to_be_confused must be a dict of names to the difference, not {confused!r}"
     if own.reported is not None:
         if not isinstance(own.reported, Reported) or not all(isinstance(text, str) for text in own.reported):
             return f"reported must be None or a fastpe.Reported of three texts, not {own.reported!r}"

@@ -16,6 +16,7 @@ from fastpe.base.own import Kind
 from fastpe.base.patterns import check_length, expanded, shortest
 from fastpe.base.registry import Registry, is_path
 from fastpe.base.validation import nearest, shown
+from fastpe.encodings import as_written
 from fastpe.encodings.encoding import Encoding, Part, of_module
 
 FOLDERS = ("input", "rotation", "relative", "bias", "content")
@@ -28,12 +29,18 @@ def _completed(module: ModuleType, path: Path) -> Encoding:
     return own.completed(ENCODINGS.kind, module, path)
 
 
+def _other_names() -> dict[str, str]:
+    """Return other names of fastpe's encodings -> their keys."""
+    called = {key: as_written.record(file).get("also_called", ()) for key, file in ENCODINGS.files.items()}
+    return {name: key for key, names in called.items() for name in names}
+
+
 ENCODINGS: Registry[Encoding] = Registry(
     Kind(
         "encoding", "ENCODING", "fastpe.Encoding", _completed,
         how="by --encoding on the command line or fastpe.register in Python",
     ),
-    "fastpe.encodings", FOLDERS, (), of_module,
+    "fastpe.encodings", FOLDERS, (), of_module, _other_names,
 )  # fmt: skip
 
 _LABELLED = re.compile(r"(.+)(@[A-Za-z_][A-Za-z_0-9]*)")

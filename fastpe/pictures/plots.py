@@ -52,7 +52,7 @@ def drawn(plots: Sequence[Plot]) -> "Figure":
         panels = figure.subplots(1, count, squeeze=False)
         for panel, plot in zip(panels[0], plots, strict=True):
             panel.set_title(plot.title, fontsize=9, fontweight="bold", loc="left")
-            _fill(panel, plot, named=count == 1)
+            fill(panel, plot, named=count == 1)
         if count > 1:
             found = dict(zip(*reversed(panels[0][0].get_legend_handles_labels()), strict=True))
             names = [line.name for line in plots[0].lines if line.name in found]
@@ -63,24 +63,26 @@ def drawn(plots: Sequence[Plot]) -> "Figure":
     return figure
 
 
-def _fill(panel: Any, plot: Plot, named: bool) -> None:
+def fill(panel: Any, plot: Plot, named: bool, height: float = _PANEL[1]) -> None:
+    """Draw a plot into axes whose height with labels is `height` inches. `named` writes names at the lines' ends."""
     for place, line in reversed(list(enumerate(plot.lines))):  # the first on top
-        _line(panel, plot, line, _MARKERS[place % len(_MARKERS)])
+        _line(panel, plot, line, place)
     for place, each in enumerate(plot.references):
         _reference(panel, plot, each, place)
     _scales(panel, plot)
-    if plot.marked is not None:
-        panel.axvline(plot.marked, **_FAINT)
-        if plot.marked < (right := panel.get_xlim()[1]):
-            panel.axvspan(plot.marked, right, color="black", alpha=0.05, linewidth=0)
-            panel.set_xlim(right=right)
-            panel.annotate(svg.BEYOND, (1.0, 1.0), (0, 2), xycoords="axes fraction", textcoords="offset points",
-                           ha="right", va="bottom", fontsize=7, color="0.35")  # fmt: skip
+    low, high = panel.get_xlim()
+    for end, edge in plot.beyond:
+        panel.axvline(end, **_FAINT)
+        panel.axvspan(end, high if edge > 0 else low, color="black", alpha=0.05, linewidth=0)
+    panel.set_xlim(low, high)
+    if plot.beyond:
+        panel.annotate(svg.BEYOND, (1.0, 1.0), (0, 2), xycoords="axes fraction", textcoords="offset points",
+                       ha="right", va="bottom", fontsize=7, color="0.35")  # fmt: skip
     if plot.level is not None:
         panel.axhline(plot.level, **_FAINT)
     panel.grid(axis="y", linewidth=0.4, alpha=0.4)
     if named and len(plot.lines) > 1:
-        _names(panel, plot)
+        _names(panel, plot, 72 * height - 60)
 
 
 def _scales(panel: Any, plot: Plot) -> None:
@@ -108,17 +110,19 @@ def _scales(panel: Any, plot: Plot) -> None:
         other.minorticks_off()
 
 
-def _line(panel: Any, plot: Plot, line: Line, marker: str) -> None:
+def _line(panel: Any, plot: Plot, line: Line, place: int) -> None:
     own = canvas.stroke(*plot.styles[line.name])
     for seed in line.seeds:
         if seed:
             panel.plot(*zip(*seed, strict=True), color=own["color"], linewidth=0.5, alpha=0.3)
     if line.band:
         xs, low, high = zip(*line.band, strict=True)
-        panel.fill_between(xs, low, high, color=own["color"], alpha=0.13, linewidth=0)
-    xs, ys = zip(*line.mean, strict=True) if line.mean else ((), ())
-    shown = {"marker": marker, "markersize": 3.5} if len(xs) <= 12 else {}
-    panel.plot(xs, ys, **own, **shown, linewidth=1.4, label=line.name)
+        bounds = {"label": line.name, "alpha": 0.3} if not line.mean else {"alpha": 0.13, "linewidth": 0}
+        panel.fill_between(xs, low, high, color=own["color"], **bounds)
+    if line.mean:
+        xs, ys = zip(*line.mean, strict=True)
+        shown = {"marker": _MARKERS[place % len(_MARKERS)], "markersize": 3.5} if len(xs) <= 12 else {}
+        panel.plot(xs, ys, **own, **shown, linewidth=1.2 + place / len(plot.lines), label=line.name)
 
 
 def _reference(panel: Any, plot: Plot, each: Reference, place: int) -> None:
@@ -131,14 +135,13 @@ def _reference(panel: Any, plot: Plot, each: Reference, place: int) -> None:
     panel.plot(xs, ys, color=plot.colour(each).light, linestyle=dashes, linewidth=0.9, **named)
 
 
-def _names(panel: Any, plot: Plot) -> None:
-    """Write the names of the lines at their ends, or in a legend if there are too many or other points."""
-    height = _PANEL[1] * 72 - 60  # points
+def _names(panel: Any, plot: Plot, height: float) -> None:
+    """Write the names of the lines at their ends, or in a legend if they need more than `height` points."""
     step = 10.0
     if plot.references or len(plot.lines) * step > height or plot.second is not None:
         panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5))
         return
-    ends = {line.name: panel.transData.transform(line.mean[-1])[1] for line in plot.lines if line.mean}
+    ends = {line.name: panel.transData.transform(line.end)[1] for line in plot.lines if line.end is not None}
     low, high = panel.transAxes.transform([(0, 0), (0, 1)])[:, 1]
     scale = height / (high - low)  # points per unit of the display
     places = svg.spread({name: (end - low) * scale for name, end in ends.items()}, 0.0, height, step)

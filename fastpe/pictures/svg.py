@@ -5,6 +5,7 @@ ones.
 """
 
 import html
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,18 +19,20 @@ Styles = Mapping[str, tuple[Colour, str]]
 
 WIDTH, HEIGHT = 640, 300
 _LEFT, _BOTTOM, _TOP, _EDGE = 58, 40, 18, 12
+_MARKED = 12  # up to this many points of a line are marked
 _FEW = 8  # up to this many values of x are all marked
 BEYOND = "beyond training"
 _ROW = 13  # distance of two names
 _LETTER = 6.3  # width of a letter of a name
-_INK, _FAINT = Colour("#1b1b1b", "#e8e8e8"), Colour("#595959", "#a8a8a8")
+INK, FAINT = Colour("#1b1b1b", "#e8e8e8"), Colour("#595959", "#a8a8a8")
 
 
 @dataclass(frozen=True)
 class Line:
     """A mean as a function of x, the values of the runs that it averages, and the ends of its interval.
 
-    The line has the colour of an encoding: that of its name, unless `encoding` is given.
+    A value that is not finite interrupts the line. The line has the colour of an encoding: that of its name, unless
+    `encoding` is given. A line without a mean is a band between two bounds.
     """
 
     name: str
@@ -37,6 +40,12 @@ class Line:
     seeds: Sequence[Points] = ()
     band: Sequence[tuple[float, float, float]] = ()
     encoding: str = ""
+
+    @property
+    def end(self) -> tuple[float, float] | None:
+        """The last point whose value is finite, where the name stands."""
+        middle = self.mean or [(x, (low + high) / 2) for x, low, high in self.band]
+        return next(((x, y) for x, y in reversed(middle) if math.isfinite(y)), None)
 
 
 @dataclass(frozen=True)
@@ -93,8 +102,8 @@ class Plot:
         A few words above the plot.
     log_x, log_y : bool
         Whether a scale is logarithmic.
-    marked : float, optional
-        The training length. The region beyond it is shaded.
+    marked : float or sequence of float, optional
+        The ends of training. The regions beyond them are shaded: right of a positive one, and left of a negative one.
     level : float, optional
         A value of y to mark with a dashed line.
     top : float, optional
@@ -108,6 +117,8 @@ class Plot:
     marks : sequence of float
         Values of x to mark; by default those of the points if there are few, else round ones.
     references : sequence of Reference
+    colours : dict, optional
+        The colour and the dashes of each line, by name. By default those of its encoding.
     """
 
     lines: Sequence[Line]
@@ -116,7 +127,7 @@ class Plot:
     title: str = ""
     log_x: bool = True
     log_y: bool = False
-    marked: float | None = None
+    marked: float | Sequence[float] | None = None
     level: float | None = None
     top: float | None = None
     floor: float | None = 0.0
@@ -124,21 +135,32 @@ class Plot:
     second: tuple[str, float] | None = None
     marks: Sequence[float] = ()
     references: Sequence[Reference] = ()
+    colours: Styles | None = None
+
+    @cached_property
+    def points(self) -> list[tuple[float, float]]:
+        """All finite points of lines, runs, bands without a mean, and references."""
+        drawn = [part for line in self.lines for part in (line.mean, *line.seeds)]
+        bands = [(x, y) for line in self.lines if not line.mean for x, low, high in line.band for y in (low, high)]
+        every = [point for part in (*drawn, bands, *(each.points for each in self.references)) for point in part]
+        return [point for point in every if math.isfinite(point[1])]
 
     @property
-    def points(self) -> list[tuple[float, float]]:
-        """Return the points of all lines, runs and references."""
-        drawn = [part for line in self.lines for part in (line.mean, *line.seeds)]
-        return [point for part in (*drawn, *(each.points for each in self.references)) for point in part]
+    def beyond(self) -> list[tuple[float, float]]:
+        """The regions of x beyond training: the end of training, and the end of the axis."""
+        ends = () if self.marked is None else (self.marked,) if isinstance(self.marked, int | float) else self.marked
+        xs = [x for x, _ in self.points] or [0.0]
+        found = [(end, max(xs) if end > 0 else min(xs)) for end in ends]
+        return [(end, edge) for end, edge in found if abs(end) < abs(edge)]
 
     @cached_property
     def styles(self) -> dict[str, tuple[Colour, str]]:
         """The colour and the dashes of each line, by name."""
-        return styles({line.name: line.encoding or line.name for line in self.lines})
+        return dict(self.colours or styles({line.name: line.encoding or line.name for line in self.lines}))
 
     def colour(self, reference: Reference) -> Colour:
         """Return the colour of the line that `like` names, or black."""
-        return self.styles[reference.like][0] if reference.like in self.styles else _INK
+        return self.styles[reference.like][0] if reference.like in self.styles else INK
 
     def limits(self) -> tuple[float, float]:
         """Return the ends of the y axis."""
@@ -156,6 +178,8 @@ class Plot:
             along = [2.0**k for k in range(first, last + 1, 1 + (last - first) // _FEW)]
         else:
             along = Scale(xs[0], xs[-1], False, 0.0, 1.0).ticks()
+            if all(x == int(x) for x in xs):
+                along = [tick for tick in along if tick == int(tick)]
         return along, Scale(*self.limits(), self.log_y, 0.0, 1.0).ticks()
 
     def names(self) -> tuple[str, str]:
@@ -165,8 +189,10 @@ class Plot:
 
     def described(self) -> str:
         """Describe the plot in words, for readers who cannot see it."""
-        names = ", ".join(line.name for line in self.lines)
-        return f"{self.title + ': ' if self.title else ''}{self.y_name} over {self.x_name} of {names}"
+        names = ", ".join(line.name for line in self.lines if line.name)
+        return f"{self.title + ': ' if self.title else ''}{self.y_name} over {self.x_name}" + (
+            f" of {names}" if names else ""
+        )
 
 
 def inline(plot: Plot) -> str:
@@ -178,7 +204,7 @@ def element(plot: Plot, width: int = WIDTH, height: int = HEIGHT) -> str:
     """Return the plot as an SVG element of a page. Names stand at the ends of lines if there is room."""
     label = html.escape(plot.described(), quote=True)
     size = f'viewBox="0 0 {width} {height}" width="{width}" font-size="11"'
-    return f'<svg {size} role="img" aria-label="{label}"{paint(_FAINT)}>{_drawn(plot, width, height)}</svg>'
+    return f'<svg {size} role="img" aria-label="{label}"{paint(FAINT)}>{drawn(plot, width, height)}</svg>'
 
 
 def alone(plots: Sequence[Plot]) -> str:
@@ -187,7 +213,7 @@ def alone(plots: Sequence[Plot]) -> str:
     names, rows = ("", 0) if one else legend(plots[0].styles, WIDTH * len(plots), _LEFT)
     below = HEIGHT + 20
     panels = "".join(
-        f'<g transform="translate({WIDTH * place} 20)">{_drawn(plot, WIDTH, HEIGHT, named=one)}</g>'
+        f'<g transform="translate({WIDTH * place} 20)">{drawn(plot, WIDTH, HEIGHT, named=one)}</g>'
         + text(WIDTH * place + _LEFT, 16, plot.title, 'font-weight="600" font-size="12"')
         for place, plot in enumerate(plots)
     )
@@ -201,8 +227,8 @@ def alone(plots: Sequence[Plot]) -> str:
 def file(content: str, width: float, height: float) -> str:
     """Return an SVG file with this content, which has a light and a dark colour scheme."""
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
-    scheme = "color-scheme:light dark;" + _style(_FAINT)
-    space = f'xmlns="http://www.w3.org/2000/svg" color="{_FAINT.light}" style="{scheme}"'
+    scheme = "color-scheme:light dark;" + _style(FAINT)
+    space = f'xmlns="http://www.w3.org/2000/svg" color="{FAINT.light}" style="{scheme}"'
     return f'<svg {space} {size} font-family="sans-serif" font-size="11">{content}</svg>\n'
 
 
@@ -215,7 +241,8 @@ def _style(colour: Colour) -> str:
     return f"color:{css(colour)}"
 
 
-def _drawn(plot: Plot, width: int, height: int, named: bool = True) -> str:
+def drawn(plot: Plot, width: int, height: int, named: bool = True) -> str:
+    """Return the inside of a plot: everything but the SVG element."""
     if not plot.points:
         return text(width / 2, height / 2, "no finite value")
     xs = [*(x for x, _ in plot.points), *plot.marks]
@@ -224,32 +251,27 @@ def _drawn(plot: Plot, width: int, height: int, named: bool = True) -> str:
     right, base = width - _EDGE - room - (34 if plot.second else 0), height - _BOTTOM
     x_axis = Scale(min(xs), max(xs), plot.log_x and min(xs) > 0, _LEFT + 10, right - 10)
     y_axis = Scale(low, high, plot.log_y, base, _TOP)
-    parts = []
-    if plot.marked is not None and plot.marked < max(xs):
-        parts.append(_beyond(x_axis(max(plot.marked, min(xs))), right, base))
+    parts = [_beyond(x_axis(max(end, min(xs))), right if end > 0 else _LEFT, base) for end, _ in plot.beyond]
+    if parts:
+        parts.append(text(right, _TOP - 5, BEYOND, 'text-anchor="end" font-size="10"'))
     parts.append(_frame(plot, x_axis, y_axis, right, base))
     if plot.level is not None and low < plot.level < high:
         parts.append(rule((_LEFT, right), (y_axis(plot.level),) * 2, 'stroke="currentColor" stroke-dasharray="2 3"'))
     parts += [_reference(each, plot.colour(each), x_axis, y_axis) for each in plot.references]
-    ends = _ends(plot, y_axis, base) if room else {}
-    for line in reversed(plot.lines):  # the first on top
-        end = (right, y_axis(line.mean[-1][1]), ends[line.name]) if line.name in ends else None
-        parts.append(_line(line, *plot.styles[line.name], x_axis, y_axis, end))
+    ends = {line.name: y_axis(line.end[1]) for line in plot.lines if line.end is not None} if room else {}
+    places = spread(ends, _TOP, base)
+    for place, line in reversed(list(enumerate(plot.lines))):  # the first on top, and thinner
+        own = _name(line.name, right, ends[line.name], places[line.name]) if line.name in ends else ""
+        parts.append(_line(line, *plot.styles[line.name], 1.6 + place / len(plot.lines), x_axis, y_axis, own))
     return "".join(parts)
 
 
 def _room(plot: Plot, height: int) -> float:
     """Return the width of the names at the ends of the lines; 0 if there are too many names, or only one line."""
-    names = [line.name for line in plot.lines if line.mean]
+    names = [line.name for line in plot.lines if line.end is not None]
     if len(names) < 2 or _ROW * len(names) > height - _BOTTOM:
         return 0.0
     return 14 + _LETTER * max(map(len, names))
-
-
-def _ends(plot: Plot, y_axis: Scale, base: float) -> dict[str, float]:
-    """Return the height of each line's name: as near to the line's end as the other names allow."""
-    wanted = {line.name: y_axis(line.mean[-1][1]) for line in plot.lines if line.mean}
-    return spread(wanted, _TOP, base)
 
 
 def spread(wanted: Mapping[str, float], low: float, high: float, step: float = _ROW) -> dict[str, float]:
@@ -268,12 +290,11 @@ def spread(wanted: Mapping[str, float], low: float, high: float, step: float = _
     return found
 
 
-def _beyond(start: float, right: float, base: float) -> str:
-    """Return the shaded region beyond the training length."""
-    area = f'<rect x="{start:.1f}" y="{_TOP}" width="{right - start:.1f}" height="{base - _TOP}"'
+def _beyond(start: float, end: float, base: float) -> str:
+    """Return a shaded region beyond the training length."""
+    area = f'<rect x="{min(start, end):.1f}" y="{_TOP}" width="{abs(end - start):.1f}" height="{base - _TOP:g}"'
     edge = rule((start, start), (_TOP, base), 'stroke="currentColor" stroke-dasharray="5 4"')
-    told = text(right, _TOP - 5, BEYOND, 'text-anchor="end" font-size="10"')
-    return f'{area} fill="currentColor" fill-opacity=".08"/>{edge}{told}'
+    return f'{area} fill="currentColor" fill-opacity=".08"/>{edge}'
 
 
 def _frame(plot: Plot, x_axis: Scale, y_axis: Scale, right: float, base: float) -> str:
@@ -312,36 +333,41 @@ def upright(x: float, y: float, words: str) -> str:
     return text(x, y, words, f'text-anchor="middle" transform="rotate(-90 {x:g} {y:g})"')
 
 
-def _line(
-    line: Line, colour: Colour, dashes: str, x_axis: Scale, y_axis: Scale, end: tuple[float, float, float] | None
-) -> str:
-    """Return a line with its runs, band and name. `end`: the right edge, the height of the line there, the name's."""
-
-    def path(points: Points) -> str:
-        return " ".join(f"{x_axis(x):.1f},{y_axis(y):.1f}" for x, y in points)
-
+def _line(line: Line, colour: Colour, dashes: str, width: float, x_axis: Scale, y_axis: Scale, named: str) -> str:
+    """Return a line with its runs, its band and, if `named`, its name."""
     parts = []
-    if line.band:
-        around = [*((x, high) for x, _, high in line.band), *((x, low) for x, low, _ in reversed(line.band))]
-        parts.append(f'<polygon class="band" fill="currentColor" fill-opacity=".13" points="{path(around)}"/>')
-    how = 'fill="none" stroke="currentColor"'
-    parts += [
-        f'<polyline class="seed" {how} stroke-width=".7" stroke-opacity=".3" points="{path(seed)}"/>'
-        for seed in line.seeds
-    ]
+    known = [each for each in line.band if math.isfinite(each[1]) and math.isfinite(each[2])]
+    if known:
+        around = [*((x, high) for x, _, high in known), *((x, low) for x, low, _ in reversed(known))]
+        shade = ".13" if line.mean else '.3" stroke="currentColor'
+        points = " ".join(f"{x_axis(x):.1f},{y_axis(y):.1f}" for x, y in around)
+        parts.append(f'<polygon class="band" fill="currentColor" fill-opacity="{shade}" points="{points}"/>')
+    thin = 'class="seed" stroke-width=".7" stroke-opacity=".3"'
+    parts += [path(seed, x_axis, y_axis, thin) for seed in line.seeds]
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    parts.append(f'<polyline class="mean" {how} stroke-width="2"{dashed} points="{path(line.mean)}"/>')
-    for x, y in line.mean if len(line.mean) <= 12 else ():
-        said = html.escape(f"{line.name} at {number(x)}: {number(y)}")
-        spot = f'cx="{x_axis(x):.1f}" cy="{y_axis(y):.1f}" r="3" fill="currentColor"'
-        parts.append(f"<circle {spot}><title>{said}</title></circle>")
-    if end is not None:
-        right, height, place = end
-        if abs(height - place) > 3:
-            parts.append(rule((right - 8, right + 6), (height, place), 'stroke="currentColor" stroke-opacity=".5"'))
-        parts.append(text(right + 8, place + 4, line.name, ""))
+    parts.append(path(line.mean, x_axis, y_axis, f'class="mean" stroke-width="{width:.1f}"{dashed}'))
+    for x, y in line.mean if len(line.mean) <= _MARKED else ():
+        if math.isfinite(y):
+            said = html.escape(f"{line.name} at {number(x)}: {number(y)}")
+            spot = f'cx="{x_axis(x):.1f}" cy="{y_axis(y):.1f}" r="3" fill="currentColor"'
+            parts.append(f"<circle {spot}><title>{said}</title></circle>")
     name = html.escape(line.name, quote=True)
-    return f'<g class="line" data-name="{name}"{paint(colour)}><title>{name}</title>{"".join(parts)}</g>'
+    content = f"<title>{name}</title>{''.join(parts)}{named}"
+    return f'<g class="line" data-name="{name}"{paint(colour)}>{content}</g>'
+
+
+def path(points: Points, x_axis: Scale, y_axis: Scale, how: str) -> str:
+    """Return a line for each run of finite values."""
+    runs = (list(run) for finite, run in itertools.groupby(points, lambda each: math.isfinite(each[1])) if finite)
+    joined = (" ".join(f"{x_axis(x):.1f},{y_axis(y):.1f}" for x, y in run) for run in runs)
+    return "".join(f'<polyline fill="none" stroke="currentColor" {how} points="{each}"/>' for each in joined)
+
+
+def _name(name: str, right: float, height: float, place: float) -> str:
+    """Return the name of a line at the right edge, and a stroke to the line if the name had to be moved."""
+    moved = abs(height - place) > 3
+    to = rule((right - 8, right + 6), (height, place), 'stroke="currentColor" stroke-opacity=".5"') if moved else ""
+    return to + text(right + 8, place + 4, name, "")
 
 
 def _reference(reference: Reference, colour: Colour, x_axis: Scale, y_axis: Scale) -> str:

@@ -268,6 +268,13 @@ def _pull_pairs(points: np.ndarray, dscores: np.ndarray, sides: np.ndarray) -> N
 
 ENCODING = Encoding(
     summary="linear penalty on distance, one slope per head",
+    formula=r"S_{ij} = s\, q_i \cdot k_j - \mathrm{slope}_h \left| j - i \right|",
+    use_when="a causal model must read far beyond its training length and mostly needs recent tokens",
+    also_called=("attention with linear biases",),
+    not_to_be_confused={
+        "hard_alibi": "windows of 1, 2, 3, ... keys in place of slopes",
+        "fox": "slopes that depend on the content",
+    },
     use="current",
     slots=("bias", "scores"),
     options={

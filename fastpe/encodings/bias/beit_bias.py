@@ -172,6 +172,17 @@ def pull(
 
 ENCODING = Encoding(
     summary="a bias for each 2-D offset and for a class token",
+    formula=r"""
+        S_{ab} &= s\, q_a \cdot k_b + \mathrm{table}[t_{ab}] \\
+        t_{ab} &= \begin{cases}
+        (y_a - y_b + h - 1)(2w - 1) + x_a - x_b + w - 1 & \text{two cells} \\
+        n - 3 & \text{class to cell} \\
+        n - 2 & \text{cell to class} \\
+        n - 1 & \text{class to class}
+        \end{cases}
+    """,
+    use_when="inputs are images with a class token, and the model is fine-tuned on larger grids, as in BEiT",
+    not_to_be_confused={"swin_bias": "the same table without a class token"},
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values"),

@@ -139,6 +139,20 @@ def pull(
 
 ENCODING = Encoding(
     summary="bias from a normalised network of the 2-D offset",
+    formula=r"""
+        z_0 &= (dy, dx)\, w_{\mathrm{in}} + b_{\mathrm{in}} \\
+        z_l &= f_l(z_{l-1})\, w_{l-1} + b_{l-1}, \quad l = 1, 2 \\
+        u &= f_3(z_2)\, w_{\mathrm{out}} + b_{\mathrm{out}} \\
+        f_l(z) &= \max\left(\mathrm{norm\_weight}_l\, \frac{z - \mathrm{mean}\, z}{\sqrt{\mathrm{var}\, z + 10^{-5}}} +
+            \mathrm{norm\_bias}_l,\ 0\right) \\
+        S_{ab} &= s\, q_a \cdot k_b + u_h(y_a - y_b,\ x_a - x_b), \quad \text{query minus key in } dy \text{ and } dx
+    """,
+    use_when="inputs are images whose grid changes its size, and the bias should stay bounded",
+    also_called=("DPB", "CrossFormer's dynamic position bias"),
+    not_to_be_confused={
+        "dynamic_bias": "the variant of x-transformers for sequences, without normalisation",
+        "swinv2_cpb": "one hidden layer of logarithmic coordinates",
+    },
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values", "scores"),

@@ -163,6 +163,12 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="scores times a trained sigmoid of the distance",
+    formula=r"""
+        S_{ij} &= f(\left| j - i \right|)\, \max(q_i \cdot k_j,\ 0) / \sqrt{D} \\
+        f(r) &= \frac{1 + e^{v}}{1 + e^{v - w r}}
+    """,
+    use_when="you reproduce DA-Transformer; each head then learns whether near or far tokens count more",
+    also_called=("DA-Transformer", "distance-aware Transformer"),
     use="proposed",
     slots=("gain", "rectify"),
     options={},

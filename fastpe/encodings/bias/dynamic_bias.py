@@ -129,6 +129,15 @@ def pull(
 
 ENCODING = Encoding(
     summary="bias from a small network of the look-back",
+    formula=r"""
+        S_{ij} &= s\, q_i \cdot k_j + u_h(i - j) \\
+        u &= W_{\mathrm{out}}\, g(\dots g(W g(w_{\mathrm{in}} x + b_{\mathrm{in}}) + b) \dots) + b_{\mathrm{out}},
+            \quad g(z) = z\, \mathrm{sigmoid}(z) \\
+        x &= m = i - j, \quad \text{or with } \mathrm{logarithm} \quad x = \mathrm{sign}(m) \ln(\left| m \right| + 1)
+    """,
+    use_when="a small network should learn any bias over the distance, without bounds for far keys",
+    also_called=("dynamic_pos_bias",),
+    not_to_be_confused={"crossformer_bias": "CrossFormer's network for grids, with normalisation"},
     use="proposed",
     slots=("bias", "scores"),
     options={

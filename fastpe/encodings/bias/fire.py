@@ -298,6 +298,13 @@ def pull(
 
 ENCODING = Encoding(
     summary="bias from a small network of normalised distance",
+    formula=r"""
+        t_{ij} &= \frac{\ln(c x + 1)}{\ln(c \max(L, i) + 1) + \mathrm{eps}}, \quad x = i - j,
+            \quad L = \left| \mathrm{multiplier} \right|\, \mathrm{threshold} \\
+        S_{ij} &= s\, q_i \cdot k_j + b_{2,h} + \sum_k w_{2,kh} \max(w_{1,k}\, t_{ij} + b_{1,k},\ 0)
+    """,
+    use_when="a causal model should learn its bias, for texts up to about twice the training length",
+    also_called=("functional interpolation for relative positions",),
     use="proposed",
     slots=("scores",),
     options={

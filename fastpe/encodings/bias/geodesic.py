@@ -191,6 +191,11 @@ def _pull(points: Array, dscores: Array, found: Array) -> None:
 
 ENCODING = Encoding(
     summary="linear penalty on the great-circle distance",
+    formula=r"""
+        S_{ij} = s\, q_i \cdot k_j - \mathrm{slope}_h\, \mathrm{angle}_{ij},
+            \quad \mathrm{angle}_{ij} \in [0, \pi] \text{ radians between the points } i \text{ and } j
+    """,
+    use_when="inputs are points on a sphere, and near points should count more",
     use="other",
     needs=Needs("coordinates"),
     slots=("scores",),

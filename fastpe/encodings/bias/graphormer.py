@@ -229,6 +229,13 @@ def _search(begin: Array, neighbours: Array, farthest: int, path: Array) -> None
 
 ENCODING = Encoding(
     summary="learned bias for each shortest-path length",
+    formula=r"""
+        S_{uv} &= s\, q_u \cdot k_v + \mathrm{bias}[\min(d(u, v), 510) + 1,\ h] \\
+        \mathrm{PE}[v] &= \mathrm{zin}[\min(\mathrm{degree}\, v, 510) + 1] + \mathrm{zout}[\min(\mathrm{degree}\, v,
+            510) + 1]
+    """,
+    use_when="inputs are graphs, and the steps between nodes and their degrees matter, as in Graphormer",
+    also_called=("SPD bias", "spatial encoding"),
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table", "index", "values"),

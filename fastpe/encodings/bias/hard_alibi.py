@@ -75,6 +75,14 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, masked: int
 
 ENCODING = Encoding(
     summary="windows of 1, 2, 3, ... keys; other heads see all",
+    formula=r"""
+        S_{ij} = \begin{cases}
+        s\, q_i \cdot k_j & \text{head } h \ge \mathrm{masked}, \text{ or } i - j \le h \\
+        -\infty & \text{otherwise}
+        \end{cases}
+    """,
+    use_when="a causal model with well over 8 heads must copy from its context, as in Jelassi et al. 2024",
+    not_to_be_confused={"alibi": "slopes in place of windows"},
     use="proposed",
     slots=("bias", "scores"),
     options={

@@ -67,6 +67,9 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="learned factor on the score for each distance",
+    formula=r"S_{ij} = s\, q_i \cdot k_j\, w[r], \quad r = \min(\left| j - i \right|,\ K - 1)",
+    use_when="you reproduce method 1 of Huang et al. 2020, one factor for each distance",
+    also_called=("method 1 of Huang et al. 2020",),
     use="proposed",
     slots=("gain",),
     options=OPTIONS,

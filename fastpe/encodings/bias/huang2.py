@@ -52,6 +52,9 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 ENCODING = Encoding(
     summary="learned factor on the score for each offset",
+    formula=r"S_{ij} = s\, q_i \cdot k_j\, w[t], \quad t = \mathrm{clip}(j - i,\ 1 - K,\ K - 1) + K - 1",
+    use_when="you reproduce method 2 of Huang et al. 2020, one factor for each signed offset",
+    also_called=("method 2 of Huang et al. 2020",),
     use="proposed",
     slots=("gain",),
     options=OPTIONS,

@@ -205,6 +205,22 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned bias for each bucket of 2-D offsets",
+    formula=r"""
+        g(x) &= \begin{cases}
+        \mathrm{round}(x) & \left| x \right| \le \alpha \\
+        \mathrm{sign}(x)\, \mathrm{int}\left(\min\left(\mathrm{round}\left(\alpha + \frac{\ln(\left| x \right| /
+            \alpha)}{\ln(\gamma / \alpha)} (\beta - \alpha)\right), \beta\right)\right) & \text{otherwise}
+        \end{cases} \\
+        \alpha, \beta, \gamma &= \mathrm{ratio},\ 2\, \mathrm{ratio},\ 8\, \mathrm{ratio};
+            \quad B = \mathrm{int}(\beta); \quad dy, dx \text{: query minus key} \\
+        &(g(dy) + B)(2B + 1) + g(dx) + B \quad \text{method } \mathrm{product} \\
+        &\mathrm{rows}[g(dy) + B] + \mathrm{columns}[g(dx) + B] \quad \text{method } \mathrm{cross} \\
+        &g\left(\mathrm{round}\left(\sqrt{dy^2 + dx^2}\right)\right) + B \quad \text{method } \mathrm{euclidean} \\
+        &g(dy^2 + dx^2) + B \quad \text{method } \mathrm{quant}
+    """,
+    use_when="inputs are images, near offsets need a bias each, and far ones may share a bucket",
+    also_called=("image RPE",),
+    not_to_be_confused={"iRoPE": "Llama 4's layers: most with RoPE, some without positions"},
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values"),

@@ -96,6 +96,9 @@ def _totals(spec: Spec, dbias: np.ndarray, r1: np.ndarray, r2: np.ndarray) -> np
 
 ENCODING = Encoding(
     summary="learned penalty, logarithmic in the distance",
+    formula=r"S_{ij} = s\, q_i \cdot k_j - r_{1,h} \ln(1 + r_{2,h} \left| j - i \right|)",
+    use_when="a causal model must read far beyond its training length with a penalty that it learns",
+    also_called=("KERPLE",),
     use="proposed",
     slots=("bias", "scores"),
     options={},

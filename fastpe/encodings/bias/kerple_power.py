@@ -105,6 +105,9 @@ def _totals(spec: Spec, dbias: np.ndarray, a: np.ndarray, p: np.ndarray) -> np.n
 
 ENCODING = Encoding(
     summary="penalty by a learned power of the distance",
+    formula=r"S_{ij} = s\, q_i \cdot k_j - a_h \left| j - i \right|^{p_h}, \quad 0 < p \le 2",
+    use_when="heads should learn the shape of their penalty, from ALiBi's line to a Gaussian window",
+    not_to_be_confused={"BAM": "a power of the distance from a learned centre"},
     use="proposed",
     slots=("bias", "scores"),
     options={},

@@ -74,6 +74,12 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="learned bias for each clipped offset",
+    formula=r"""
+        S_{ij} = s\, q_i \cdot k_j + \mathrm{vector} \cdot \mathrm{table}[t],
+            \quad t = \mathrm{clip}(i - j,\ -K,\ K) + K
+    """,
+    use_when="you reproduce eq. (5) of Li (2025); otherwise t5 or shaw",
+    not_to_be_confused={"shaw": "the query is multiplied by the vector of the offset"},
     use="study",
     slots=("bias", "scale"),
     options={

@@ -41,6 +41,15 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 ENCODING = Encoding(
     summary="sharper attention past training, by ln i",
+    formula=r"""
+        S_{ij} = f_i\, \mathrm{scale}\, q_i \cdot k_j, \quad f_i = \max\left(\frac{\ln(i + 1)}{\ln L_0},\ 1\right)
+    """,
+    use_when="texts exceed the training length and attention would spread too thin; add it, as in rope+log_n",
+    also_called=("logn_attn", "logn scaling"),
+    not_to_be_confused={
+        "ssmax": "the factor is learned and acts at all lengths",
+        "temperature": "a factor that rises in steps, far into a text",
+    },
     slots=("row_scale",),
     beyond="defined",
     direction="causal",

@@ -282,6 +282,16 @@ def _bells_backward(distance, start, count, mu, inverse, affine, bells, dbells, 
 
 ENCODING = Encoding(
     summary="bias from a network of Gaussians of 3-D distance",
+    formula=r"""
+        S_{ij} &= s\, q_i \cdot k_j + \mathrm{MLP}(g(y_{ij}))_h,
+            \quad y_{ij} = \mathrm{mul}\, \left| x_i - x_j \right| + \mathrm{bias} \\
+        g_k(y) &= \frac{\exp\left(-\left((y - \mu_k) / s_k\right)^2 / 2\right)}{\sqrt{2 \pi}\, s_k},
+            \quad s_k = \left| \sigma_k \right| + 10^{-5}, \quad k = 1, \dots, K \\
+        \mathrm{MLP}(g) &= \mathrm{gelu}(g\, \mathrm{hidden\_weight} + \mathrm{hidden\_bias})\, \mathrm{out\_weight} +
+            \mathrm{out\_bias}
+    """,
+    use_when="inputs are points in space, such as atoms, and only their distances may matter",
+    also_called=("GBF", "Graphormer's 3-D bias"),
     use="other",
     needs=Needs("coordinates"),
     slots=("scores",),

@@ -143,6 +143,15 @@ def _walks(nodes: int, edges: Edges, columns: int, start: int, stop: int) -> Arr
 
 ENCODING = Encoding(
     summary="random-walk probabilities of pairs of graph nodes",
+    formula=r"""
+        P_{ij} &= [I_{ij}, M_{ij}, (M^2)_{ij}, \dots, (M^{K-1})_{ij}], \quad M = D^{-1} A \\
+        \mathrm{PE}[i] &= P_{ii}\, \mathrm{weight},
+            \quad S_{ij} = s\, q_i \cdot k_j + (P_{ij}\, \mathrm{pair\_weight})_h \\
+        A &\text{ the adjacency matrix, } D \text{ the degrees}
+    """,
+    use_when="inputs are graphs, and pairs of nodes need more than the length of their shortest path",
+    also_called=("GRIT's encoding", "relative random walk probabilities"),
+    not_to_be_confused={"rwse": "only the probabilities of returning to a node, added to the embeddings"},
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table", "scores"),

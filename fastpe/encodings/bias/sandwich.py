@@ -147,6 +147,11 @@ def _sums_of(distances: np.ndarray, omega: np.ndarray, count: int, found: np.nda
 
 ENCODING = Encoding(
     summary="a sum of cosines of the distance, as a bias",
+    formula=r"""
+        S_{ij} = s\, q_i \cdot k_j + \frac{1}{g_h} \sum_{t=0}^{\overline{d}/2 - 1} \cos\left((j - i)\,
+            10000^{-2t/\overline{d}}\right)
+    """,
+    use_when="a fixed bias should fall with the logarithm of the distance, or you reproduce Chi et al. 2023",
     use="proposed",
     slots=("bias", "scores"),
     options={

@@ -64,6 +64,10 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="score times a learned factor and log of the length",
+    formula=r"S_{ij} = s_h \ln(i + 1)\, \mathrm{scale}\, q_i \cdot k_j",
+    use_when="a model trained from scratch should stay sharp over more keys; add it, but here it gained little",
+    also_called=("scalable softmax", "Scalable-Softmax"),
+    not_to_be_confused={"log_n": "a fixed factor that acts only beyond the training length"},
     slots=("row_scale",),
     options={
         "initial": Option(0.43, "the initial scale", float, minimum=-100.0, maximum=100.0, samples=(1.0, 0.1)),

@@ -113,6 +113,17 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned bias for each 2-D offset in a window",
+    formula=r"""
+        S_{ab} &= s\, q_a \cdot k_b + \mathrm{table}[(y_a - y_b + h - 1)(2w - 1) + x_a - x_b + w - 1] \\
+        &\text{a window of } h \text{ rows and } w \text{ columns}
+    """,
+    use_when="inputs are images in windows of a fixed size, as in Swin",
+    also_called=("RPB", "relative position bias of Swin"),
+    not_to_be_confused={
+        "LeViT's attention bias": "one number for each pair of absolute distances",
+        "decomposed relative positions": "the query times a vector of the row and of the column offset (MViTv2, SAM)",
+        "swinv2_cpb": "a network of the offset in place of the table",
+    },
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values"),

@@ -180,6 +180,15 @@ def _backward(
 
 ENCODING = Encoding(
     summary="bias from a small network of log 2-D offsets",
+    formula=r"""
+        l(c) &= \mathrm{sign}(c)\, \frac{\log_2\left(\left| \frac{8 c}{\mathrm{side} - 1} \right| + 1\right)}{\log_2 8}
+            \quad \text{for each coordinate } c \text{ of the offset, query minus key} \\
+        S_{ab} &= s\, q_a \cdot k_b + 16\, \mathrm{sigmoid}\left(\sum_k w_{2,kh} \max(w_{1,yk}\, l(dy) + w_{1,xk}\,
+            l(dx) + b_{1,k},\ 0)\right)
+    """,
+    use_when="inputs are images whose windows are larger in tests than in training, as in Swin V2",
+    also_called=("log-CPB", "CPB", "continuous position bias"),
+    not_to_be_confused={"swin_bias": "a table of the first version of Swin"},
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values", "scores"),

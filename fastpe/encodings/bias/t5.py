@@ -171,6 +171,20 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned bias for each bucket of distances",
+    formula=r"""
+        S_{ij} &= q_i \cdot k_j + \mathrm{table}[\mathrm{bucket}(j - i),\ h] \\
+        n &= \max(i - j, 0), \quad b = \mathrm{buckets} \quad \text{causal} \\
+        n &= \left| j - i \right|, \quad b = \mathrm{buckets} / 2, \quad \text{and } b \text{ more for } j > i
+            \quad \text{bidirectional} \\
+        \mathrm{bucket} &= \begin{cases}
+        n & n < b/2 \\
+        \min\left(\frac{b}{2} + \left\lfloor \frac{\ln(n / (b/2))}{\ln(\mathrm{max\_distance} / (b/2))} \frac{b}{2}
+            \right\rfloor,\ b - 1\right) & \text{otherwise}
+        \end{cases}
+    """,
+    use_when="distances need a learned bias within the training length, as in T5; it reads little beyond that",
+    also_called=("T5 bias", "bucketed relative bias", "T5 RPE"),
+    not_to_be_confused={"gated relative position bias": "WavLM's: the bias times a factor of the query's token"},
     use="earlier",
     slots=("bias", "scores", "scale"),
     options={

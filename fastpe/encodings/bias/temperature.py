@@ -47,6 +47,15 @@ def reference(spec: Spec, params: dict[str, Any], *, rule: str, strength: float,
 
 ENCODING = Encoding(
     summary="sharper attention, in steps, for later queries",
+    formula=r"""
+        S_{ij} &= f_i\, \mathrm{scale}\, q_i \cdot k_j \\
+        f_i &= 1 + a \ln\left(1 + \left\lfloor \frac{i + 1}{L} \right\rfloor\right)
+            \quad \text{rule } \mathrm{llama4} \\
+        f_i &= 1 + a \ln\left(1 + \left\lfloor \frac{i}{L} \right\rfloor\right) \quad \text{rule } \mathrm{ministral}
+    """,
+    use_when="texts have many thousands of tokens, as in Llama 4 and Ministral 3; add it to another encoding",
+    also_called=("attn_temperature_tuning", "llama_4_scaling"),
+    not_to_be_confused={"log_n": "a smooth factor beyond the training length"},
     slots=("row_scale",),
     options={
         "rule": Option("llama4", "whose formula", str, choices=("llama4", "ministral")),

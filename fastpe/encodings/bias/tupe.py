@@ -272,6 +272,15 @@ def _pull_vectors(
 
 ENCODING = Encoding(
     summary="products of positions, added to those of contents",
+    formula=r"""
+        S_{ij} &= \frac{q_i \cdot k_j + (\hat{P}_i U_Q + b_Q)_h \cdot (\hat{P}_j U_K + b_K)_h}{\sqrt{2 D}} +
+            \mathrm{table}[\mathrm{bucket}(j - i),\ h] \\
+        \hat{P} &= \mathrm{norm\_weight}\, \frac{P - \mathrm{mean}\, P}{\sqrt{\mathrm{var}\, P + 10^{-5}}} +
+            \mathrm{norm\_bias}
+    """,
+    use_when="an encoder of fixed length, as in BERT, should keep positions apart from contents",
+    also_called=("TUPE-A", "TUPE-R", "untied position encoding"),
+    not_to_be_confused={"deberta": "it multiplies contents by positions, and has no products of two positions"},
     use="proposed",
     slots=("scores", "scale"),
     options={

@@ -63,6 +63,13 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="distances are sums of steps set by the content",
+    formula=r"z = W x + b, \quad S_{ij} = q_i \cdot k_j - \sum_{j < t \le i} \mathrm{softplus}(z_{h,t})",
+    use_when="a causal model must read beyond its training length, and content should set the decay",
+    also_called=("context-aware biases",),
+    not_to_be_confused={
+        "fox": "the same with the sign of z reversed, and with scaled scores",
+        "cope": "counts of keys that match the query, with a vector for each count",
+    },
     use="proposed",
     slots=("scale",),
     gate=Gate(1),

@@ -87,6 +87,15 @@ def pull(
 
 ENCODING = Encoding(
     summary="positions are counts of keys that match a query",
+    formula=r"""
+        g_{ij} &= \mathrm{sigmoid}(s\, q_i \cdot k_j),
+            \quad p_{ij} = \min\left(\sum_{j \le t \le i} g_{it},\ P - 1\right) \\
+        S_{ij} &= s\, q_i \cdot \left(k_j + (1 - w)\, e[\lfloor p_{ij} \rfloor] + w\, e[\lceil p_{ij} \rceil]\right),
+            \quad w = p_{ij} - \lfloor p_{ij} \rfloor
+    """,
+    use_when="a causal model must count tokens of some kind, such as ends of sentences, not positions",
+    also_called=("contextual position encoding",),
+    not_to_be_confused={"CoPE (arXiv:2602.05258)": "clipped RoPE, whose slowest pairs are slowed down to a stop"},
     use="proposed",
     slots=("counts",),
     options={

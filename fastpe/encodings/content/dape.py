@@ -81,6 +81,16 @@ def pull(
 
 ENCODING = Encoding(
     summary="a network of the scores and biases of all heads",
+    formula=r"""
+        x_{ij} &= [C_1 \dots C_H,\ b_1 \dots b_H], \quad C_h = \mathrm{scale}\, q_h \cdot k_h \\
+        S &= C + b + W_2\, \mathrm{lrelu}(W_1 x + b_1)
+    """,
+    use_when="the bias of another encoding should adapt to the content; add it, as in alibi+dape",
+    also_called=("DAPE V2", "CAPE"),
+    not_to_be_confused={
+        "continuous augmented CAPE": "sinusoids of positions that are randomly shifted and scaled in training",
+        "multi-token attention": "convolutions over the scores of neighbouring queries and keys",
+    },
     use="proposed",
     slots=("mlp_in", "mlp_bias", "mlp_out"),
     options={

@@ -63,6 +63,16 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="a forget gate: ALiBi with slopes set by content",
+    formula=r"""
+        z &= W x + b, \quad f = \mathrm{sigmoid}(z) \\
+        S_{ij} &= \mathrm{scale}\, q_i \cdot k_j + \sum_{j < t \le i} \log f_{h,t}
+    """,
+    use_when="a causal model must read beyond its training length, and content decides what to forget",
+    also_called=("Forgetting Transformer", "forgetting attention", "data-dependent ALiBi"),
+    not_to_be_confused={
+        "cable": "the same with the sign of z reversed, and with unscaled scores",
+        "ssd_decay": "Mamba-2's decay, with a rate for each head",
+    },
     use="proposed",
     slots=(),
     gate=Gate(-1),

@@ -71,6 +71,15 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="ALiBi with slopes gated by keys or queries",
+    formula=r"""
+        S_{ij} &= \mathrm{scale}\, q_i \cdot k_j - (i - j)\, \sigma_h\, \mathrm{softplus}(w_h)\, g_{ij} \\
+        g_{ij} &= \mathrm{softplus}(u_h \cdot k_j / \sqrt{D}) \quad \text{or}
+            \quad \mathrm{softplus}(v_h \cdot q_i / \sqrt{D}) \quad \text{or their sum} \\
+        \left| u_h \right| &= \left| v_h \right| = 1
+    """,
+    use_when="ALiBi's slopes should depend on the content of the key, the query or both",
+    also_called=("additive GRAPE",),
+    not_to_be_confused={"grape_m": "the multiplicative form: learned frequencies of rotations"},
     slots=(),
     gate=Gate(0, slopes),
     options={"gate": Option("key", "whose content sets the slopes", str, choices=("key", "query", "both"))},

@@ -81,6 +81,15 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="every token reflects the query, by its content",
+    formula=r"""
+        S_{ij} &= \mathrm{scale}\, q_i \cdot H_i H_{i-1} \dots H_{j+1} k_j, \quad H_t = 1 - \beta_t w_t w_t^{\top} \\
+        p_t &= x_t\, \mathrm{down}\, \mathrm{up},
+            \quad y_t = \mathrm{silu}\left(\sum_{k < 3} \mathrm{taps}_k\, p_{t-2+k}\right),
+                \quad w_t = \frac{y_t}{\sqrt{\left| y_t \right|^2 + 10^{-6}}} \\
+        \beta_t &= 2\, \mathrm{sigmoid}(\mathrm{weight}\, x_t + \mathrm{bias})
+    """,
+    use_when="a causal model must track state or find pairs, also beyond its training length",
+    also_called=("PaTH attention",),
     use="proposed",
     slots=(),
     gate=Gate(0, reflects=True),

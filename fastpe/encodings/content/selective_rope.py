@@ -91,6 +91,16 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="rotary, with angles that depend on the content",
+    formula=r"""
+        \hat{x} &= \frac{x}{\sqrt{\left| x \right|^2 + 10^{-6}}} \text{ head by head},
+            \quad p_t = \hat{x}_t\, \mathrm{down}\, \mathrm{up}, \quad f_t = \sum_{k < 4} \mathrm{taps}_k\, p_{t-3+k} \\
+        \theta_{t,c} &= \tau_c\, (f_0 + \dots + f_t)_c, \quad \tau_c = \mathrm{base}^{-2c/D}
+    """,
+    use_when="you study rotations whose angles depend on the content; nothing on longer texts was found",
+    not_to_be_confused={
+        "RePo": "angles from the content of each token, without a running sum",
+        "selective attention": "tokens lower the scores of earlier keys for later queries, without rotations",
+    },
     use="proposed",
     slots=("pairs",),
     gate=Gate(0, frequencies=frequencies),

@@ -66,6 +66,13 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="Mamba-2's decay as a bias, set by the content",
+    formula=r"""
+        D_t &= \mathrm{softplus}(w x_t + b) \\
+        S_{ij} &= \mathrm{scale}\, q_i \cdot k_j - \exp(a_h) \sum_{j < t \le i} D_{h,t}
+    """,
+    use_when="you compare Mamba-2's decay with gates such as fox in softmax attention",
+    also_called=("Mamba-2's decay",),
+    not_to_be_confused={"Mamba-2": "a state space model without a softmax, which also multiplies keys by their step"},
     use="proposed",
     slots=(),
     gate=Gate(1),

@@ -85,6 +85,12 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned vector for a digit's place in its number",
+    formula=r"\mathrm{PE}[p] = \mathrm{table}[p], \quad p = 0, \dots, \mathrm{rows} - 1",
+    use_when="digits need their place in numbers, as in long addition; small models here did not learn it",
+    also_called=("Abacus embeddings",),
+    not_to_be_confused={
+        "position coupling": 'digits of equal significance share a position; set by positions="coupled"',
+    },
     use="arithmetic",
     needs=Needs("digits", "digits:99"),
     slots=("table",),

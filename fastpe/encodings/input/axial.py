@@ -156,6 +156,14 @@ def pull(
 
 ENCODING = Encoding(
     summary="a small learned table for each axis of a grid",
+    formula=r"""
+        p &= a\, n_2 + b \\
+        \mathrm{PE}[p] &= \left[\, \mathrm{axis0}[a] \mid \mathrm{axis1}[b] \,\right]
+            \quad \text{(for two axes of } n_1 \text{ and } n_2 \text{ cells)}
+    """,
+    use_when="a learned table for a long sequence must be small, as in Reformer",
+    also_called=("axial position embeddings",),
+    not_to_be_confused={"rope_2d": "axial RoPE, which rotates queries and keys by row and column"},
     use="earlier",
     slots=("table",),
     options={

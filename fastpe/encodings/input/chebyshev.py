@@ -91,6 +91,13 @@ def pull(
 
 ENCODING = Encoding(
     summary="Chebyshev polynomials of the bounded position",
+    formula=r"""
+        \mathrm{PE}[p, l] &= T_l(x(p)) = \cos(l \arccos x(p)), \quad l = 0, \dots, C - 1 \\
+        &\text{or } U_l(x) = \frac{\sin((l + 1) \arccos x)}{\sin(\arccos x)} \\
+        T_0 &= 1, \quad T_1 = x, \quad T_{l+1} = 2 x T_l - T_{l-1} \\
+        U_0 &= 1, \quad U_1 = 2 x, \quad U_{l+1} = 2 x U_l - U_{l-1}
+    """,
+    use_when="you compare polynomials as features of the position, after section 8 of Li (2025)",
     use="study",
     slots=("table",),
     options={

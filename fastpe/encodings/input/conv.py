@@ -58,6 +58,17 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="learned convolution over tokens in each channel",
+    formula=r"""
+        z_i &\leftarrow z_i + \sum_k \mathrm{taps}[k] \, z_{i + k - P}
+            \quad \text{zeros outside the sequence; channel by channel} \\
+        P &= \lfloor K / 2 \rfloor, \quad \text{or } K - 1 \text{ in a causal model}
+    """,
+    use_when="the order of neighbouring tokens matters more than their absolute position, as in speech",
+    not_to_be_confused={
+        "wav2vec 2.0's convolution": "it mixes channels in 16 groups, normalises the weights and applies a GELU",
+        "PEG": "a 3 x 3 convolution over the grid of an image, after the first block",
+        "Canon": "short causal convolutions inside every layer",
+    },
     use="other",
     slots=("taps",),
     options={"kernel": Option(128, "number of taps", int, minimum=1)},

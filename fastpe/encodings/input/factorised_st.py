@@ -144,6 +144,12 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned vectors for places and for frames, added",
+    formula=r"\mathrm{PE}[t, y, x] = \mathrm{space}[y W + x] + \mathrm{time}[t]",
+    use_when="inputs are videos, and places in a frame and frames may be learned separately, as in TimeSformer",
+    not_to_be_confused={
+        "ViViT's factorised encoder": "it adds the table of time only before its second encoder",
+        "sincos_3d": "fixed sines and cosines of time, row and column",
+    },
     use="images",
     needs=Needs("coordinates"),
     slots=("table",),

@@ -87,6 +87,13 @@ def fill(
 
 ENCODING = Encoding(
     summary="sines and cosines of a token's index in a video",
+    formula=r"""
+        \mathrm{PE}[t, y, x] &= \mathrm{sinusoidal}[p], \quad p = (t H + y) W + x \\
+        \mathrm{sinusoidal}[p, 2k] &= \sin\left(p / \mathrm{base}^{2k/C}\right) \\
+        \mathrm{sinusoidal}[p, 2k + 1] &= \cos\left(p / \mathrm{base}^{2k/C}\right)
+    """,
+    use_when="you reproduce or fine-tune VideoMAE, with the grid it was trained on",
+    not_to_be_confused={"sincos_3d": "sines and cosines of each of the three coordinates"},
     use="images",
     needs=Needs("coordinates", "positions are the index in raster order: this is sinusoidal"),
     slots=("table",),

@@ -267,6 +267,18 @@ def _pull(dtable: np.ndarray, waves: np.ndarray, v: np.ndarray, total: np.ndarra
 
 ENCODING = Encoding(
     summary="sines and cosines, random or harmonic frequencies",
+    formula=r"""
+        \mathrm{PE}[p] &= [\, \sin(2 \pi B v) \mid \cos(2 \pi B v) \,] \\
+        B &\in \mathbb{R}^{C/2 \times D} \text{ from } \mathcal{N}(0, \sigma^2), \quad v \in [0, 1)^D \\
+        B &= (1, 2, \dots, C/2) / \mathrm{period}, \quad v = p / N_{\mathrm{train}}
+            \quad \text{with basis } \mathrm{harmonics}
+    """,
+    use_when="positions are coordinates with fine detail between them, and you can tune the bandwidth sigma",
+    also_called=("random Fourier features", "Gaussian Fourier features"),
+    not_to_be_confused={
+        "fope": "Fourier position embedding, which rotates pairs by sums of frequencies",
+        "NeRF's encoding": "its frequencies are powers of two",
+    },
     use="other",
     slots=("table",),
     options={

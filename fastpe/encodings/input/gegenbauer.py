@@ -90,6 +90,13 @@ def pull(
 
 ENCODING = Encoding(
     summary="ultraspherical polynomials of the bounded position",
+    formula=r"""
+        \mathrm{PE}[p, l] &= R_l(x(p)) = \frac{C_l^{(\alpha)}(x(p))}{C_l^{(\alpha)}(1)}, \quad l = 0, \dots, C - 1 \\
+        R_0 &= 1, \quad R_1 = x \\
+        (l + 2 \alpha) R_{l+1} &= 2 (l + \alpha) x R_l - l R_{l-1}
+    """,
+    use_when="you compare families of orthogonal polynomials, of which Legendre and Chebyshev are members",
+    also_called=("ultraspherical polynomials",),
     use="study",
     slots=("table",),
     options={

@@ -245,6 +245,13 @@ def _pull(along: Array, table: Array, roots: Array, dtable: Array, dspan: Array)
 
 ENCODING = Encoding(
     summary="Hermite functions of the centred position",
+    formula=r"""
+        \mathrm{PE}[p, l] &= \psi_l(x(p)), \quad x(p) = \mathrm{span} \left(\frac{2 p}{N} - 1\right),
+            \quad l = 0, \dots, C - 1 \\
+        \psi_0 &= \pi^{-1/4} e^{-x^2/2}, \quad \psi_1 = \sqrt{2}\, x\, \psi_0 \\
+        \psi_{l+1} &= \sqrt{\frac{2}{l + 1}}\, x\, \psi_l - \sqrt{\frac{l}{l + 1}}\, \psi_{l-1}
+    """,
+    use_when="you study features of the position that fade out beyond the training length",
     use="study",
     slots=("table",),
     options={

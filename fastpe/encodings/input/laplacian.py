@@ -122,6 +122,14 @@ def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, sign: st
 
 ENCODING = Encoding(
     summary="Laplacian eigenvectors of a graph, mapped",
+    formula=r"""
+        \mathrm{PE} &= \mathrm{scale}\, [u_1 \dots u_k]\, \mathrm{weight} \\
+        L u_t &= \lambda_t u_t, \quad 0 = \lambda_0 < \lambda_1 \le \lambda_2 \le \dots \\
+        L &= I - D^{-1/2} A D^{-1/2} \quad \text{or} \quad D - A \\
+        A &\text{ the adjacency matrix, } D \text{ the degrees}
+    """,
+    use_when="inputs are undirected graphs, and a node's place in the whole graph matters",
+    also_called=("LapPE", "Laplacian eigenvectors"),
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table",),

@@ -177,6 +177,9 @@ def _pull(low: np.ndarray, weight: np.ndarray, dtable: np.ndarray, scale: float,
 
 ENCODING = Encoding(
     summary="learned vector for every position, added",
+    formula=r"\mathrm{PE}[p] = \mathrm{table}[p], \quad p = 0, \dots, N_{\mathrm{train}} - 1",
+    use_when="no sequence is longer than in training, as in BERT and GPT-2",
+    also_called=("APE", "wpe", "learned absolute position embeddings"),
     use="earlier",
     slots=("table",),
     options={

@@ -157,6 +157,17 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned vector for every cell of a grid, added",
+    formula=r"""
+        \mathrm{PE}[y W + x] &= \mathrm{table}[y W + x] \\
+        \mathrm{PE}'[y, x] &= \mathrm{table} \text{ at } \left(y\, \frac{H - 1}{H' - 1},\ x\, \frac{W - 1}{W' -
+            1}\right) \\
+        &\text{on another grid, } H' \times W' \text{, bilinear between the four nearest cells}
+    """,
+    use_when="inputs are images, and the model is fine-tuned when the grid changes, as in ViT",
+    also_called=("ViT's position embeddings",),
+    not_to_be_confused={
+        "learned_2d_detr": "one vector for each row and one for each column, added to queries and keys",
+    },
     use="images",
     needs=Needs("coordinates"),
     slots=("table",),

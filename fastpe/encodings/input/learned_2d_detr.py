@@ -92,6 +92,10 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned row and column vectors for query and key",
+    formula=r"\mathrm{PE}[y, x] = [\, \mathrm{column}[x] \mid \mathrm{row}[y] \,]",
+    use_when="you reproduce DETR's learned variant, on images of at most 50 rows and columns of cells",
+    also_called=("PositionEmbeddingLearned",),
+    not_to_be_confused={"learned_2d": "one vector for each cell, added to the embeddings"},
     use="images",
     needs=Needs("coordinates"),
     slots=("qk_table",),

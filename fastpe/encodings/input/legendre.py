@@ -97,6 +97,12 @@ def pull(
 
 ENCODING = Encoding(
     summary="Legendre polynomials of the bounded position",
+    formula=r"""
+        \mathrm{PE}[p, l] &= P_l(x(p)), \quad l = 0, \dots, C - 1 \\
+        P_0 &= 1, \quad P_1 = x, \quad (l + 1) P_{l+1} = (2 l + 1) x P_l - l P_{l-1}
+    """,
+    use_when="you reproduce Li (2025); in our language models it fails right beyond the training length",
+    not_to_be_confused={"PoPE (arXiv:2405.04585)": "another paper's encoding by Legendre polynomials"},
     use="study",
     slots=("table",),
     options={

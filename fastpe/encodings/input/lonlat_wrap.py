@@ -60,6 +60,11 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: floa
 
 ENCODING = Encoding(
     summary="sine and cosine of longitude and latitude, added",
+    formula=r"""
+        \mathrm{PE} = [\cos \mathrm{lon},\ \sin \mathrm{lon},\ \cos \mathrm{lat},\ \sin \mathrm{lat},\ 0,\ 0,\ \dots]
+    """,
+    use_when="you reproduce a location encoder that wraps both angles; cartesian3d has no seams at the poles",
+    also_called=("Wrap",),
     use="other",
     needs=Needs("coordinates"),
     slots=("table",),

@@ -190,6 +190,15 @@ def _turned(part: Part) -> Part:
 
 ENCODING = Encoding(
     summary="magnetic Laplacian eigenvectors of a graph, mapped",
+    formula=r"""
+        \mathrm{PE} &= \mathrm{scale}\, [\mathrm{Re}\, v_1 \dots \mathrm{Re}\, v_k,\ \mathrm{Im}\, v_1 \dots
+            \mathrm{Im}\, v_k]\, \mathrm{weight} \\
+        L v_t &= \lambda_t v_t, \quad \lambda_1 \le \lambda_2 \le \dots \\
+        H_{uv} &= \max(A_{uv}, A_{vu}) \exp(2 \pi i q (A_{uv} - A_{vu})) \\
+        L &= I - D^{-1/2} H D^{-1/2} \quad \text{or} \quad D - H
+    """,
+    use_when="inputs are directed graphs, and the directions of edges matter",
+    also_called=("NaiveMagLapNet", "magnetic Laplacian eigenvectors"),
     use="other",
     needs=Needs("graph", "the graph is the directed path from the first token to the last"),
     slots=("table",),

@@ -137,6 +137,16 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="sinusoids of learned frequency and width, added",
+    formula=r"""
+        \mathrm{PE}[p, 2t] &= \cos(p\, \omega_t)\, e_t(p) \\
+        \mathrm{PE}[p, 2t + 1] &= \sin(p\, \omega_t)\, e_t(p) \\
+        e_t(p) &= \exp\left(-\frac{p^2}{2 \sigma_t^2 + 10^{-8}}\right) \\
+        \sigma &= \max(\exp(\mathrm{log\_width}), 10^{-3}) \\
+        \omega &= \min(\exp(\mathrm{log\_frequency}), 0.95 \pi), \quad \text{but at least } 5 / \sigma
+    """,
+    use_when="you reproduce Zeris 2026; before training, rows are nearly zero from position 20 on",
+    also_called=("MorletPE",),
+    not_to_be_confused={"wavelet": "orthogonal wavelets at dyadic scales, nothing learned"},
     use="proposed",
     slots=("table",),
     options={},

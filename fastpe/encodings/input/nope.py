@@ -33,6 +33,13 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="no position encoding at all",
+    formula=r"\text{nothing is added}",
+    use_when="order matters little or the causal mask is enough, and as the baseline of any comparison",
+    also_called=("no position encoding",),
+    not_to_be_confused={
+        "MLA's qk_nope_head_dim": "the width of the channels that multi-head latent attention does not rotate",
+        "DroPE": "a model trained with RoPE, then trained further without it",
+    },
     use="current",
     slots=(),
     options={},

@@ -173,6 +173,13 @@ def _of_graph(matrix: Any, steps: int) -> Array:
 
 ENCODING = Encoding(
     summary="return probabilities of random walks on a graph",
+    formula=r"""
+        \mathrm{PE}[v] &= \mathrm{scale}\, f(v)\, \mathrm{weight} \\
+        f_t(v) &= \left((D^{-1} A)^t\right)[v, v], \quad t = 1, \dots, k
+    """,
+    use_when="inputs are graphs, and the neighbourhood of a node matters more than its place in the whole graph",
+    also_called=("RWPE", "random walk structural encoding"),
+    not_to_be_confused={"rrwp": "it also has the probabilities between different nodes, as a bias"},
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table",),

@@ -215,6 +215,14 @@ def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, hidden: 
 
 ENCODING = Encoding(
     summary="eigenvectors of a graph, invariant to their signs",
+    formula=r"""
+        \mathrm{PE}[v] &= \rho\left([\phi(u_1[v]) + \phi(-u_1[v]),\ \dots,\ \phi(u_k[v]) + \phi(-u_k[v])]\right) \\
+        \phi(x) &= W_{\mathrm{out}}\, \mathrm{relu}(\dots \mathrm{relu}(W\, \mathrm{relu}(w_{\mathrm{in}} x +
+            b_{\mathrm{in}}) + b) \dots) + b_{\mathrm{out}} \\
+        \rho &\text{ in the same way, from } k p \text{ numbers to } C
+    """,
+    use_when="inputs are graphs, and results must not depend on the arbitrary signs of eigenvectors",
+    not_to_be_confused={"BasisNet": "it is also invariant to rotations in the space of a repeated eigenvalue"},
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table",),

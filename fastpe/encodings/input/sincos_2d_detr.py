@@ -85,6 +85,17 @@ def fill(
 
 ENCODING = Encoding(
     summary="sinusoids of row and column, for query and key",
+    formula=r"""
+        \mathrm{PE}[y, x] &= [\, \mathrm{enc}(v_y) \mid \mathrm{enc}(v_x) \,], \quad F = C/2 \text{ channels each} \\
+        \mathrm{enc}(a)[f] &= \sin(a / T_f) \text{ for even } f, \quad \cos(a / T_f) \text{ for odd } f \\
+        T_f &= \mathrm{base}^{2 \lfloor f/2 \rfloor / F} \\
+        v_y &= y + 1, \quad v_x = x + 1 \\
+        v_y &= \frac{2 \pi (y + 1)}{H + 10^{-6}}, \quad v_x = \frac{2 \pi (x + 1)}{W + 10^{-6}}
+            \quad \text{if normalised}
+    """,
+    use_when="inputs are images of varying size, and only queries and keys need positions, as in DETR",
+    also_called=("PositionEmbeddingSine",),
+    not_to_be_confused={"sincos_2d_mae": "column first, sines and cosines in blocks, added to the embeddings"},
     use="images",
     needs=Needs("coordinates"),
     slots=("qk_table",),

@@ -71,6 +71,12 @@ def fill(
 
 ENCODING = Encoding(
     summary="sines and cosines of row and column, added",
+    formula=r"""
+        \mathrm{PE}[y, x] &= [\, \sin(x w) \mid \cos(x w) \mid \sin(y w) \mid \cos(y w) \,] \\
+        w_t &= \mathrm{base}^{-t / (C/4)}, \quad t = 0, \dots, C/4 - 1
+    """,
+    use_when="inputs are images, and a fixed table is enough, as in MAE",
+    not_to_be_confused={"sincos_2d_detr": "row first, sines and cosines interleaved, added to queries and keys only"},
     use="images",
     needs=Needs("coordinates"),
     slots=("table",),

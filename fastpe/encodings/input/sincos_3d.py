@@ -74,6 +74,14 @@ def fill(
 
 ENCODING = Encoding(
     summary="sines and cosines of time, row and column, added",
+    formula=r"""
+        \mathrm{PE}[t, y, x] &= [\, \sin(t w) \mid \cos(t w) \mid \sin(x w) \mid \cos(x w) \mid \sin(y w) \mid \cos(y
+            w) \,] \\
+        w_k &= \mathrm{base}^{-k / (C/6)}, \quad k = 0, \dots, C/6 - 1
+    """,
+    use_when="inputs are videos, and a fixed table of time, row and column is enough",
+    also_called=("sinusoidal_3d",),
+    not_to_be_confused={"flat_sincos": "VideoMAE's table, which is one-dimensional"},
     use="images",
     needs=Needs("coordinates"),
     slots=("table",),

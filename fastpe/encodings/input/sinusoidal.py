@@ -68,6 +68,13 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float
 
 ENCODING = Encoding(
     summary="sines and cosines of geometric frequencies, added",
+    formula=r"""
+        \mathrm{PE}[p, 2t] &= \sin\left(p / \mathrm{base}^{2t/C}\right) \\
+        \mathrm{PE}[p, 2t + 1] &= \cos\left(p / \mathrm{base}^{2t/C}\right) \quad t = 0, \dots, \lceil C/2 \rceil - 1
+    """,
+    use_when="exact order matters, nothing may be learned, and no sequence is longer than in training",
+    also_called=("sinusoidal position encoding", "sine-cosine encoding"),
+    not_to_be_confused={"sinusoidal_t2t": "sines first, and other frequencies; much code calls it sinusoidal"},
     use="earlier",
     slots=("table",),
     options={

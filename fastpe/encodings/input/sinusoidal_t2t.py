@@ -59,6 +59,14 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float
 
 ENCODING = Encoding(
     summary="sines, then cosines, of geometric frequencies",
+    formula=r"""
+        \mathrm{PE}[p] &= [\, \sin(p\, w_0) \dots \sin(p\, w_{h-1}) \mid \cos(p\, w_0) \dots \cos(p\, w_{h-1}) \mid 0
+            \text{ if } C \text{ is odd} \,] \\
+        w_t &= \mathrm{base}^{-t / \max(h - 1, 1)}, \quad h = \lfloor C/2 \rfloor
+    """,
+    use_when="weights or results come from tensor2tensor, fairseq or code derived from them",
+    also_called=("timing signal", "get_timing_signal_1d"),
+    not_to_be_confused={"sinusoidal": "the table of the paper: interleaved, with a slowest frequency above 1/base"},
     use="earlier",
     slots=("table",),
     options={

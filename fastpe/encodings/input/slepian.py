@@ -174,6 +174,13 @@ def _error(spec: Spec, *, time_bandwidth: float | None, scale: float) -> float:
 
 ENCODING = Encoding(
     summary="band-limited sequences on the training positions",
+    formula=r"""
+        \mathrm{PE}[p, k] &= \sqrt{N}\, v_k(p), \quad k = 0, \dots, K - 1 \\
+        \lambda_k v_k(p) &= \sum_{m=0}^{N-1} \frac{\sin(2 \pi W (p - m))}{\pi (p - m)}\, v_k(m) \\
+        W &= \mathrm{time\_bandwidth} / N, \quad \sum_{m=0}^{N-1} v_k(m)^2 = 1, \quad 1 > \lambda_0 > \lambda_1 > \dots
+    """,
+    use_when="you study band-limited features of the position that are orthogonal within the training length",
+    also_called=("discrete prolate spheroidal sequences", "DPSS"),
     use="study",
     slots=("table",),
     options={

@@ -185,6 +185,17 @@ def _harmonics(place, stride, left, steps, scale, column, rows, dim):  # type: i
 
 ENCODING = Encoding(
     summary="spherical harmonics of a point, added",
+    formula=r"""
+        \mathrm{PE}[l^2 + l + m] &= Y_{lm}(\theta, \alpha), \quad l = 0, \dots, L - 1, \quad m = -l, \dots, l \\
+        Y_{lm} &= \begin{cases}
+        K_{l0} P_{l0}(\cos \theta) & m = 0 \\
+        \sqrt{2}\, K_{lm} \cos(m \alpha) P_{lm}(\cos \theta) & m > 0 \\
+        \sqrt{2}\, K_{l \left| m \right|} \sin(\left| m \right| \alpha) P_{l \left| m \right|}(\cos \theta) & m < 0
+        \end{cases} \\
+        K_{lm} &= \sqrt{\frac{2 l + 1}{4 \pi} \frac{(l - m)!}{(l + m)!}}
+    """,
+    use_when="inputs are points on a sphere, detail matters, and no direction or pole may be special",
+    also_called=("spherical harmonics",),
     use="other",
     needs=Needs("coordinates"),
     slots=("table",),

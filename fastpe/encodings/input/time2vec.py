@@ -112,6 +112,8 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="a linear channel and learned sines of the time",
+    formula=r"\mathrm{PE}[p] = [\, w_0 p + b_0,\ \sin(w_1 p + b_1),\ \dots,\ \sin(w_{C-1} p + b_{C-1}) \,]",
+    use_when="positions are real times, such as irregular events, with trends and unknown periods",
     use="other",
     slots=("table",),
     options={},

@@ -274,6 +274,19 @@ def _ulp(spec: Spec, *, wavelet: str, normalise: str, **options: Any) -> float:
 
 ENCODING = Encoding(
     summary="wavelets of the position at dyadic scales, added",
+    formula=r"""
+        \psi_{j,k}(p) &= 2^{-j/2}\, \psi(p / 2^j - k)
+            \quad \text{layout } \mathrm{coarse} \text{: larger } j \text{ is coarser} \\
+        \psi_{j,k}(p) &= 2^{j/2}\, \psi(2^j p - k)
+            \quad \text{layout } \mathrm{fine} \text{: larger } j \text{ is finer} \\
+        \mathrm{PE}[p] &= \text{the chosen } \psi_{j,k}(p),\ j = 0, \dots, J, \text{ one column each} \\
+        &\text{every row divided by its norm}
+    """,
+    use_when="you reproduce Li (2025); it learns order well within the training length and fails beyond it",
+    not_to_be_confused={
+        "wavelet_relative": "fixed wavelets of the distance, multiplied by the query",
+        "mope": "learned Morlet waves, added to the embeddings",
+    },
     use="study",
     slots=("table",),
     options={

@@ -174,6 +174,17 @@ def _scale(spec: Spec, *, c2p: bool, p2c: bool, **options: Any) -> dict[str, Any
 
 ENCODING = Encoding(
     summary="query and key times vectors of clipped offsets",
+    formula=r"""
+        S_{ij} &= \frac{q_i \cdot k_j + q_i \cdot K[x] + k_j \cdot Q[y]}{\sqrt{D\, \mathrm{terms}}},
+            \quad K = \mathrm{table}\, W_K, \quad Q = \mathrm{table}\, W_Q \\
+        x &= \mathrm{clip}(\mathrm{bucket}(i - j) + \mathrm{span},\ 0,\ 2\, \mathrm{span} - 1) \\
+        y &= x \text{ (code)},
+            \quad \text{or } \mathrm{clip}(\mathrm{bucket}(j - i) + \mathrm{span},\ 0,\ 2\, \mathrm{span} - 1)
+                \text{ (paper)}
+    """,
+    use_when="a bidirectional encoder should relate content to offsets in both directions, as in DeBERTa",
+    also_called=("disentangled attention",),
+    not_to_be_confused={"tupe": "products of absolute positions, without products of content and position"},
     use="earlier",
     slots=("rel_key", "rel_query", "scale"),
     options={

@@ -54,6 +54,9 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 ENCODING = Encoding(
     summary="learned factor on each channel for each offset",
+    formula=r"S_{ij} = s \sum_c q_{ic}\, k_{jc}\, w[t, c], \quad t = \mathrm{clip}(j - i,\ 1 - K,\ K - 1) + K - 1",
+    use_when="you reproduce method 3 of Huang et al. 2020; its score is the most expensive of all",
+    also_called=("method 3 of Huang et al. 2020",),
     use="proposed",
     slots=("rel_gain",),
     options=OPTIONS,

@@ -56,6 +56,13 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 ENCODING = Encoding(
     summary="query and key times a learned vector per offset",
+    formula=r"""
+        S_{ij} = s\, (q_i \cdot k_j + q_i \cdot w[t] + k_j \cdot w[t]),
+            \quad t = \mathrm{clip}(j - i,\ 1 - K,\ K - 1) + K - 1
+    """,
+    use_when="you run BERT models with relative_key_query, or reproduce method 4 of Huang et al. 2020",
+    also_called=("method 4 of Huang et al. 2020", "relative_key_query"),
+    not_to_be_confused={"shaw": "vectors for keys and values, and none for the products with keys"},
     use="proposed",
     slots=("rel_key", "rel_query"),
     options=OPTIONS,

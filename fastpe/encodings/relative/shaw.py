@@ -83,6 +83,17 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned vector per offset, added to key and value",
+    formula=r"""
+        S_{ij} &= s\, q_i \cdot (k_j + \mathrm{key}[t]) \\
+        O_i &= \sum_j P_{ij} (v_j + \mathrm{value}[t]) \\
+        t &= \mathrm{clip}(j - i,\ -K,\ K) + K
+    """,
+    use_when="near offsets need a learned vector each and far ones may share one, as in translation and speech",
+    also_called=("RPR", "relative_key", "relative position representations"),
+    not_to_be_confused={
+        "li_eq5": "a bias that Li (2025) presents as Shaw's encoding; the query is not multiplied",
+        "huang4": "the vector is multiplied by the key too",
+    },
     use="earlier",
     slots=("rel_key", "rel_value"),
     options={

@@ -133,6 +133,14 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="learned cosines of the offset on each channel",
+    formula=r"""
+        S_{ij} &= s \sum_c q_{ic}\, k_{jc}\, \frac{R_c(i - j)}{2 K} \\
+        R_c(m) &= \sum_{k=1}^{K} \mathrm{softplus}(g_{ck})^2 \cos(2 \pi f_{ck} m + \theta_{ck}),
+            \quad f = \mathrm{sigmoid}(\phi) / 2
+    """,
+    use_when="you study the encoding of linear attention by Liutkus et al. 2021 without its random noise",
+    also_called=("sineSPE", "stochastic positional encoding"),
+    not_to_be_confused={"SPE (graphs)": "stable and expressive positional encodings of graphs"},
     use="proposed",
     slots=("rel_gain",),
     options={"sines": Option(1, "number of sines of each channel", int, minimum=1)},

@@ -142,6 +142,16 @@ def pull(
 
 ENCODING = Encoding(
     summary="sinusoids of the signed distance, unscaled scores",
+    formula=r"""
+        &\text{form } \mathrm{paper} \text{, } s = 1 \text{ or } 1 / \sqrt{D} \text{:} \\
+        S_{ij} &= s\, [q_i \cdot k_j + q_i \cdot R_{i-j} + u \cdot k_j + v \cdot R_{i-j}] \\
+        R_m &= [\sin(m w_0), \cos(m w_0), \sin(m w_1), \dots], \quad w_t = 10000^{-2t/D} \\
+        &\text{form } \mathrm{code} \text{:} \\
+        S_{ij} &= s\, [(q_i + u) \cdot k_j + (q_i + v) \cdot R_{j-i} + k_j \cdot R_{i-j}] \\
+        R_m &= [\sin(m w_0), \sin(m w_1), \dots \mid \cos(m w_0), \dots], \quad w_t = 10000^{-t/(D/2 - 1)}
+    """,
+    use_when="a small bidirectional encoder tags words, where direction and distance matter",
+    not_to_be_confused={"transformer_xl": "scaled scores, and a learned map of the sinusoids"},
     use="earlier",
     slots=("rel_key", "rel_query", "key_bias", "bias", "scale"),
     options={

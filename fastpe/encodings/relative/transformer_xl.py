@@ -135,6 +135,13 @@ def pull(
 
 ENCODING = Encoding(
     summary="query and biases times sinusoids of the distance",
+    formula=r"""
+        S_{ij} &= s\, [(q_i + u) \cdot k_j + (q_i + v) \cdot r_{i-j}], \quad r_m = R_m W_R, \quad s = 1 / \sqrt{D} \\
+        R_m &= [\, \sin(m w_t) \mid \cos(m w_t) \,], \quad w_t = 10000^{-2t/C}
+    """,
+    use_when="a model attends to a memory of earlier segments, or reproduces Transformer-XL, XLNet or a conformer",
+    also_called=("rel_pos", "XLNet's relative encoding"),
+    not_to_be_confused={"tener": "unscaled scores, and sinusoids without a learned map"},
     use="earlier",
     slots=("rel_key", "key_bias", "bias"),
     options={"clamp_len": Option(None, "larger distances are replaced by this one", int, minimum=1, optional=True)},

@@ -116,6 +116,17 @@ def fill(
 
 ENCODING = Encoding(
     summary="query times fixed wavelets of the distance",
+    formula=r"""
+        S_{ij} &= s\, [q_i \cdot k_j + q_i \cdot p_{i-j}] \\
+        p_m[c] &= \psi\left(\frac{m - b_c}{a_c}\right), \quad \psi(t) = (1 - t^2) \exp(-t^2/2) \\
+        (a, b) &\in \{2^e, 2^{e+1}, \dots, 2^{e+n-1}\} \times \{0, \dots, D/n - 1\},
+            \quad \text{one channel } c \text{ for each}
+    """,
+    use_when="a model must read several times its training length, and offsets matter at several scales",
+    not_to_be_confused={
+        "wavelet": "orthogonal wavelets of the absolute position, added to the embeddings",
+        "mope": "learned Morlet waves of the absolute position",
+    },
     use="proposed",
     slots=("rel_key",),
     options={

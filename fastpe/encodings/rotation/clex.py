@@ -181,6 +181,14 @@ def pull(
 
 ENCODING = Encoding(
     summary="rotary, whose frequencies follow a learned ODE",
+    formula=r"""
+        \frac{dz_t}{d\tau} &= -\frac{4t / (R - 2)}{2 \tau - 1} + [\mathrm{act}((z + \zeta(\tau)) W_u) W_d]_t,
+            \quad z(1) = \ln \theta \\
+        \zeta_t(\tau) &= -\frac{2t}{R} \ln \mathrm{base} - \frac{2t}{R - 2} \ln(2 \tau - 1) \\
+        \theta'_t &= \exp(z_t(\tau)), \quad \theta \text{ as for rope} \\
+        \tau &= \min(\lceil n / L_0 \rceil, \mathrm{max\_factor}), \quad n \text{ the largest position plus one}
+    """,
+    use_when="a RoPE model is tuned once and then reads lengths up to several times that of tuning",
     use="proposed",
     slots=("angles", "pairs"),
     options={

@@ -128,6 +128,17 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned rotations of blocks that commute",
+    formula=r"""
+        R_j(x) &= \exp\left(s_j(x) (B_j - B_j^{\top})\right) \\
+        &\text{block } j \text{ of query and key is multiplied by } R_j \text{ of their position} \\
+        s_j(x) &= \sum_k a_{jk} x_k \quad \text{variant } \mathrm{ld} \\
+        s_j(x) &= x_{j \bmod n} \quad \text{variant } \mathrm{ap}
+    """,
+    use_when="rotations are learned, for one or more coordinates, and scores must depend on offsets only",
+    not_to_be_confused={
+        "liere": "its generators do not commute, so scores depend on more than offsets",
+        "string": "one learned orthogonal map, then pairs with learned frequencies",
+    },
     slots=("rotors",),
     options={
         "variant": Option(

@@ -170,6 +170,16 @@ def pull(
 
 ENCODING = Encoding(
     summary="rotary, each pair with a sum of frequencies",
+    formula=r"""
+        C_{p,c} &= \sum_t \cos(p\, \omega_t)\, W^{c}_{htc}, \quad S_{p,c} = \sum_t \sin(p\, \omega_t)\, W^{s}_{htc},
+            \quad c < m \\
+        C &= S = 1, \quad m \le c < D/2 \\
+        (a, b) &\rightarrow (a C - b S,\ b C + a S),
+            \quad \text{where channels } c \text{ and } c + D/2 \text{ are a pair}
+    """,
+    use_when="you study sums of frequencies in place of RoPE's single ones; scores are not relative",
+    also_called=("Fourier position embedding",),
+    not_to_be_confused={"fourier": "Fourier features of coordinates, added to the embeddings"},
     slots=("rotors", "pairs"),
     options={
         "base": base_option(),

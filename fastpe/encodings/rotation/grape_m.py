@@ -88,6 +88,13 @@ def pull(
 
 ENCODING = Encoding(
     summary="rotary, with learned logarithms of frequencies",
+    formula=r"""
+        \theta_t &= \exp(\mathrm{log\_freq}_t / \mathrm{scale}), \quad t = 0, \dots, D/2 - 1 \\
+        &\text{the angle of pair } t \text{ at position } p \text{ is } p\, \theta_t
+    """,
+    use_when="you want RoPE with frequencies that training adapts",
+    also_called=("multiplicative GRAPE",),
+    not_to_be_confused={"contextual GRAPE-M": "its angles are sums of gates that depend on the content"},
     use="proposed",
     slots=("angles", "pairs"),
     options={

@@ -138,6 +138,13 @@ def pull(
 
 ENCODING = Encoding(
     summary="learned rotations of blocks of channels",
+    formula=r"""
+        R(x) &= \exp\left(\sum_k x_k (U_k - U_k^{\top})\right), \quad U_k \text{ the strict upper triangle of } W_k \\
+        &\text{query and key are multiplied by } R(x)
+    """,
+    use_when="inputs have two or three coordinates, and rotations in many planes are learned; scores are not relative",
+    also_called=("Lie rotational position encoding",),
+    not_to_be_confused={"comrope": "its generators commute, so scores depend on offsets only"},
     slots=("rotors",),
     options={
         "block": parts.BLOCK,

@@ -198,6 +198,20 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, with pairs for time, height and width",
+    formula=r"""
+        \theta_t &= \mathrm{base}^{-2t/D}, \quad t = 0, \dots, D/2 - 1 \\
+        \text{angle of pair } t &= \theta_t \cdot \begin{cases}
+        \text{time of the token} & t < n_t \\
+        \text{its row} & n_t \le t < n_t + n_h \\
+        \text{its column} & \text{for the rest}
+        \end{cases}
+    """,
+    use_when="one sequence mixes text with images or video, as in the Qwen-VL models",
+    also_called=("M-RoPE", "multimodal RoPE", "interleaved MRoPE", "TM-RoPE", "VideoRoPE"),
+    not_to_be_confused={
+        "rope_2d": "images only: half of the pairs for columns, half for rows",
+        "HoPE (arXiv:2505.20444)": "another encoding for vision-language models",
+    },
     use="images",
     needs=Needs("coordinates", "all three coordinates are the index, as in a text: this is rope of the same base"),
     slots=("angles", "pairs"),

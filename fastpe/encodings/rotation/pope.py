@@ -96,6 +96,17 @@ def pull(
 
 ENCODING = Encoding(
     summary="radii of content at angles of positions",
+    formula=r"""
+        S_{ij} &= \mathrm{scale} \sum_c \mathrm{softplus}(q_{ic})\, \mathrm{softplus}(k_{jc}) \cos((j - i)\, \theta_c +
+            \phi_{hc}) \\
+        \theta_c &= \mathrm{base}^{-c/D}
+    """,
+    use_when="a language model must read beyond its training length, and what and where should not mix",
+    also_called=("polar coordinate position embedding",),
+    not_to_be_confused={
+        "PoPE (arXiv:2405.04585)": "Legendre polynomials added to the embeddings, see `legendre`",
+        "PoSE": 'skipped positions in training, set by positions="pose"',
+    },
     use="proposed",
     slots=("polar", "angles"),
     options={

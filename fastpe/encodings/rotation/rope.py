@@ -41,6 +41,13 @@ from fastpe.encodings.parts.rotary import rope_options
 ENCODING = rope_variant(
     lambda spec, theta, **options: theta,
     summary="rotates query and key by angles of the position",
+    formula=r"""
+        \theta_t &= \mathrm{base}^{-2t/R}, \quad t = 0, \dots, R/2 - 1 \\
+        a &= p\, \theta_t \quad \text{the angle of pair } t \text{ at position } p \\
+        (x, y) &\rightarrow (x \cos a - y \sin a,\ x \sin a + y \cos a)
+    """,
+    use_when="you want the usual choice of current language models, and texts no longer than in training",
+    also_called=("rotary", "rotary position embedding", "RoFormer"),
     use="current",
     slots=("angles", "pairs"),
     options=rope_options("interleaved"),

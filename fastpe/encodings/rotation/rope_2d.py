@@ -111,6 +111,17 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, half the pairs for rows, half for columns",
+    formula=r"""
+        \theta_t &= \mathrm{base}^{-4t/D}, \quad t = 0, \dots, D/4 - 1 \\
+        &\text{angles of the cell in column } x \text{ and row } y: \quad [\, x\, \theta \mid y\, \theta \,]
+    """,
+    use_when="inputs are images, and offsets of rows and columns should count, with nothing learned",
+    also_called=("axial RoPE", "RoPE-Axial", "2D RoPE"),
+    not_to_be_confused={
+        "axial": "learned tables for the axes of a grid, added to the embeddings",
+        "mrope": "the axes have different bands of frequencies",
+        "V-JEPA 2's RoPE": "the two channels of a pair turn by different angles, so it is not a rotation",
+    },
     use="images",
     needs=Needs("coordinates"),
     slots=("angles", "pairs"),

@@ -139,6 +139,13 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, by rows and columns of an image as -1 to 1",
+    formula=r"""
+        y &= \frac{2 (\mathrm{row} + 1/2)}{N_y} - 1, \quad x = \frac{2 (\mathrm{column} + 1/2)}{N_x} - 1 \\
+        \mathrm{period}_t &= \mathrm{base}^{4t/D}, \quad t = 0, \dots, D/4 - 1 \\
+        &\text{or } p_{\min} \left(\frac{p_{\max}}{p_{\min}}\right)^{t / (D/4 - 1)} \\
+        &\text{angles of a patch:} \quad [\, 2 \pi y / \mathrm{period} \mid 2 \pi x / \mathrm{period} \,]
+    """,
+    use_when="inputs are images whose grid changes its size, and no new angle may occur, as in DINOv3",
     use="images",
     needs=Needs("coordinates"),
     slots=("angles", "pairs"),

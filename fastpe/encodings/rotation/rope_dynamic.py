@@ -72,6 +72,14 @@ ENCODING = rope_variant(
     frequencies,
     printed=printed,
     summary="rotary, with a base that grows with the length",
+    formula=r"""
+        n &= \max(\mathrm{length}, L_0), \quad \mathrm{base}' = \mathrm{base}\, \alpha^{R / (R - 2)},
+            \quad \theta'_t = (\mathrm{base}')^{-2t/R} \\
+        \alpha &= \frac{f n}{L_0} - (f - 1) \quad \text{rule } \mathrm{smooth} \\
+        \alpha &= \max\left(2^{\lceil \log_2(n / L_0) + 1 \rceil} - 1,\ 1\right) \quad \text{rule } \mathrm{steps}
+    """,
+    use_when="a RoPE model reads up to about twice its length without tuning, and short texts must not change",
+    also_called=("dynamic NTK", "dynamic NTK scaling"),
     use="current",
     slots=("angles", "pairs"),
     options={

@@ -37,6 +37,12 @@ def frequencies(spec: Spec, theta: Frequencies, *, factor: float | None, **optio
 ENCODING = rope_variant(
     frequencies,
     summary="rotary, with positions divided by one factor",
+    formula=r"""
+        \theta'_t = \frac{\theta_t}{s}, \quad s = \frac{\text{target length}}{\text{training length}},
+            \quad \theta_t = \mathrm{base}^{-2t/R}
+    """,
+    use_when="a RoPE model is fine-tuned at a longer length, and the simplest scaling is wanted",
+    also_called=("position interpolation", "PI", "linear scaling"),
     use="current",
     slots=("angles", "pairs"),
     options={"factor": FACTOR, **rope_options("interleaved")},

@@ -69,6 +69,17 @@ ENCODING = rope_variant(
     frequencies,
     printed=printed,
     summary="rotary, with only the slow pairs stretched",
+    formula=r"""
+        \mathrm{wave}_t &= 2 \pi / \theta_t, \quad \text{positions per turn;} \quad \theta_t = \mathrm{base}^{-2t/R} \\
+        \theta'_t &= \begin{cases}
+        \theta_t & \text{if } \mathrm{wave}_t < L_0 / \mathrm{high} \\
+        \theta_t / f & \text{if } \mathrm{wave}_t > L_0 / \mathrm{low} \\
+        (1 - \mathrm{sm})\, \theta_t / f + \mathrm{sm}\, \theta_t & \text{else}
+        \end{cases} \\
+        \mathrm{sm} &= \frac{L_0 / \mathrm{wave}_t - \mathrm{low}}{\mathrm{high} - \mathrm{low}}
+    """,
+    use_when="you run or fine-tune models of the Llama 3.1 family",
+    also_called=("llama3",),
     use="current",
     slots=("angles", "pairs"),
     options={

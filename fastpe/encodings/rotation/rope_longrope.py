@@ -200,6 +200,14 @@ def _moves(
 
 ENCODING = Encoding(
     summary="rotary, with a searched divisor for each pair",
+    formula=r"""
+        \theta'_t &= \frac{\theta_t}{\lambda_t}, \quad \theta_t = \mathrm{base}^{-2t/R} \\
+        \mathrm{mscale} &= \sqrt{1 + \frac{\ln s}{\ln L_0}},
+            \quad \mathrm{scale} = \frac{\mathrm{mscale}^2}{\sqrt{D}} \\
+        s &= \frac{\text{target length}}{\text{training length } L_0}
+    """,
+    use_when="you run Phi-3 or another model that comes with LongRoPE's lists, or can search for such lists",
+    also_called=("LongRoPE", "su"),
     use="current",
     slots=("angles", "rotors", "pairs", "scale"),
     options={

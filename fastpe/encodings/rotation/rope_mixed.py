@@ -117,6 +117,12 @@ def pull(
 
 ENCODING = Encoding(
     summary="rotary, each pair turning along its own direction",
+    formula=r"""
+        \text{angle of pair } t \text{ of head } h \text{ at the cell in column } x \text{ and row } y:
+            \quad f^{x}_{ht}\, x + f^{y}_{ht}\, y
+    """,
+    use_when="inputs are images, diagonals matter, and larger images come without fine-tuning",
+    also_called=("RoPE-Mixed",),
     use="images",
     needs=Needs("coordinates"),
     slots=("angles", "pairs"),

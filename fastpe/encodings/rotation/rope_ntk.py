@@ -53,6 +53,16 @@ ENCODING = rope_variant(
     frequencies,
     printed=printed,
     summary="rotary, with a larger base for longer texts",
+    formula=r"""
+        \mathrm{base}' = \mathrm{base}\, s^{R / (R - 2)}, \quad \theta'_t = (\mathrm{base}')^{-2t/R},
+            \quad s = \frac{\text{target length}}{\text{training length}}
+    """,
+    use_when="a RoPE model must read up to a few times its training length without fine-tuning",
+    also_called=("NTK-aware scaling", "NTK-aware"),
+    not_to_be_confused={
+        "rope_dynamic": "the factor grows with the length of the text",
+        "rope_ntk_mixed": "pairs are slowed down by a stretched exponential",
+    },
     use="current",
     slots=("angles", "pairs"),
     options={"factor": FACTOR, **rope_options("half")},

@@ -50,6 +50,12 @@ ENCODING = rope_variant(
     frequencies,
     printed=printed,
     summary="rotary, slowed down by a stretched exponential",
+    formula=r"""
+        \theta'_t &= \mathrm{base}^{-2t/R}\, e^{-a (t + 1)^b}, \quad t = 0, \dots, R/2 - 1 \\
+        a &= \frac{\ln k}{(R/2)^b}
+    """,
+    use_when="you compare scalings of RoPE that need no fine-tuning; here it did about as well as rope_ntk",
+    not_to_be_confused={"mrope": "positions of several coordinates, not a mixed radix"},
     use="proposed",
     slots=("angles", "pairs"),
     options={

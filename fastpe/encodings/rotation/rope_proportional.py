@@ -46,6 +46,19 @@ def frequencies(
 ENCODING = rope_variant(
     frequencies,
     summary="rotary, but the slowest pairs are not rotated",
+    formula=r"""
+        n &= \lfloor p\, D / 2 \rfloor \\
+        \theta_t &= \begin{cases}
+        \mathrm{base}^{-2t/D} / s & t < n \\
+        0 & n \le t < D/2
+        \end{cases}
+    """,
+    use_when="some channels should match content at any distance, as in Gemma 4's global layers",
+    also_called=("p-RoPE", "proportional RoPE"),
+    not_to_be_confused={
+        "partial rotary": "`rope` with its option `rotated`, where the frequencies are those of a narrower head",
+        "Periodic RoPE": "positions modulo the window",
+    },
     use="current",
     slots=("angles", "pairs"),
     options={

@@ -143,6 +143,11 @@ def _make_exact(angles: Array, products: Array) -> None:
 
 ENCODING = Encoding(
     summary="rotary, in wavelengths of whole positions",
+    formula=r"""
+        \mathrm{wavelength}_t = \mathrm{round}(2 \pi / \theta_t), \quad \theta'_t = 2 \pi / \mathrm{wavelength}_t,
+            \quad \text{the angle at position } p \text{ is } p\, \theta'_t
+    """,
+    use_when="RoPE is rescaled by NTK or YaRN, and fast pairs should repeat trained angles exactly",
     use="proposed",
     slots=("angles", "rotors", "pairs", "scale"),
     options={

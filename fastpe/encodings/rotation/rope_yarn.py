@@ -111,6 +111,19 @@ ENCODING = rope_variant(
     printed=printed,
     mscale=mscale,
     summary="rotary, slow pairs interpolated, sharper attention",
+    formula=r"""
+        \mathrm{cd}(r) &= \frac{R \ln(L_0 / (2 \pi r))}{2 \ln \mathrm{base}}
+            \quad \text{the index } t \text{ of the pair that turns } r \text{ times in } L_0 \text{ positions} \\
+        \mathrm{lo} &= \max(\lfloor \mathrm{cd}(\mathrm{beta\_fast}) \rfloor, 0),
+            \quad \mathrm{hi} = \min(\lceil \mathrm{cd}(\mathrm{beta\_slow}) \rceil, R - 1) \\
+        \mathrm{ramp}_t &= \mathrm{clip}\left(\frac{t - \mathrm{lo}}{\mathrm{hi} - \mathrm{lo}}, 0, 1\right)
+            \quad \mathrm{hi} - \mathrm{lo} = 0.001 \text{ if they are equal} \\
+        \theta'_t &= \theta_t (1 - \mathrm{ramp}_t) + \frac{\theta_t}{s}\, \mathrm{ramp}_t,
+            \quad \theta_t = \mathrm{base}^{-2t/R} \\
+        \mathrm{mscale} &= 0.1 \ln s + 1, \quad \mathrm{scale} = \frac{\mathrm{mscale}^2}{\sqrt{D}}
+    """,
+    use_when="a RoPE model is extended to a context many times longer with little fine-tuning",
+    also_called=("YaRN",),
     use="current",
     slots=("angles", "rotors", "pairs", "scale"),
     options={

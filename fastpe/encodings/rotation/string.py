@@ -219,6 +219,18 @@ def _ulp(spec: Spec, *, form: str, coordinates: int, **options: Any) -> float:
 
 ENCODING = Encoding(
     summary="rotary in a learned basis, learned frequencies",
+    formula=r"""
+        R(x) &= \mathrm{RoPE}(x)\, P, \quad \text{angle of pair } t = \sum_k x_k f_{kt} \\
+        P &= (I - S)(I + S)^{-1}, \quad S \text{ learned and skew-symmetric, } f \text{ learned}
+            \quad \text{form } \mathrm{cayley} \\
+        R(x) &= \exp\left(\sum_k x_k (C_k - C_k^{\top})\right) \text{ up to an outer map}
+            \quad \text{form } \mathrm{circulant} \\
+        C_k &\text{ is circulant, its first column } c_k \text{ learned}
+    """,
+    use_when="inputs have two or three coordinates, and the most general relative rotation should be learned",
+    not_to_be_confused={
+        "STRING (arXiv:2410.18745)": "shifted look-backs that let a RoPE model use its trained length better",
+    },
     slots=("rotors", "angles", "pairs"),
     options={
         "form": Option(

@@ -91,6 +91,13 @@ def _decays(width: int, gamma: float, scale_base: float) -> tuple[float, ...]:
 
 ENCODING = Encoding(
     summary="rotary, with a decay for far keys",
+    formula=r"""
+        \zeta_t &= \frac{2t/R + \gamma}{1 + \gamma}, \quad t = 0, \dots, R/2 - 1 \\
+        q'_i &= R_i q_i\, \zeta^{(i - \mathrm{ctr})/B}, \quad k'_j = R_j k_j\, \zeta^{-(j - \mathrm{ctr})/B}
+            \quad R_i \text{: the rotation of rope}
+    """,
+    use_when="a causal model wants RoPE with a decay, for texts up to about twice the training length",
+    also_called=("LeX", "length-extrapolatable Transformer"),
     use="proposed",
     slots=("angles", "growth", "pairs"),
     options={
