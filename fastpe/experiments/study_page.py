@@ -115,6 +115,16 @@ def page(
     )
 
 
+def notebook(study: Study, summary: Summary) -> str:
+    """The answer of a study and the means of all encodings on all tasks, as HTML for a notebook."""
+    return web.render(
+        "fastpe.experiments/notebook.html",
+        answer=study_answer.answer(study, summary),
+        study=study,
+        matrix=_matrix(study, summary),
+    )
+
+
 def sections_page(name: str, sections: Sequence[Section], about: Sequence[str] = ()) -> str:
     """A page of sections, with a title and paragraphs above them."""
     return web.render("fastpe.experiments/sections.html", title=name, about=about, sections=sections, kind=kind)
