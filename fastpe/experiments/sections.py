@@ -30,9 +30,9 @@ class Section(NamedTuple):
     right: int = 99
 
 
-def as_text(sections: Sequence[Section]) -> str:
-    """The sections as plain text for a terminal."""
-    return "\n\n".join(map(_text, sections)) + "\n"
+def as_text(sections: Sequence[Section], width: int = _WIDTH) -> str:
+    """The sections as plain text for a terminal with this number of columns."""
+    return "\n\n".join(_text(section, width) for section in sections) + "\n"
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
@@ -40,12 +40,12 @@ def as_markdown(sections: Sequence[Section]) -> str:
     return "\n\n".join(map(_markdown, sections)) + "\n"
 
 
-def _text(section: Section) -> str:
+def _text(section: Section, width: int) -> str:
     parts = [section.title, "-" * len(section.title)]
-    parts += [textwrap.fill(line, _WIDTH) for line in section.lines]
+    parts += [textwrap.fill(line, width) for line in section.lines]
     if section.rows and section.head[-1] == "reason":  # a reason is a sentence, too long for a cell
         for claim, verdict, reason in section.rows:
-            parts += [f"{verdict:14}  {claim}", textwrap.indent(textwrap.fill(str(reason), _WIDTH - 16), " " * 16)]
+            parts += [f"{verdict:14}  {claim}", textwrap.indent(textwrap.fill(str(reason), width - 16), " " * 16)]
     elif section.rows:
         parts += _aligned(section)
     return "\n".join(parts)

@@ -214,9 +214,7 @@ def write_report(
     return found
 
 
-def collect(
-    study: Study, out: Path, runs: Mapping[RunKey, FinishedRun], choices: Choices | None = None
-) -> Compared:
+def collect(study: Study, out: Path, runs: Mapping[RunKey, FinishedRun], choices: Choices | None = None) -> Compared:
     """Compute the statistics of the runs of a study. Nothing is written.
 
     Parameters

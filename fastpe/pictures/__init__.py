@@ -1,5 +1,5 @@
 """Pictures of encodings. Their numbers become panels, which are drawn as figures, SVG or text.
 
-From outside: `atlas.page`, `axes`, `canvas`, `colours`, `curves`, `figure`, `look`, `mathml`, `plots`, `run_figure`, `show`,
-`svg`, `text`, `web`.
+From outside: `atlas.page`, `axes`, `canvas`, `colours`, `curves`, `figure`, `look`, `mathml`, `plots`, `run_figure`,
+`show`, `svg`, `text`, `web`.
 """

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PANEL = (4.2, 3.0)  # inches
+_ACROSS = 3  # the most plots in a row
 _MARKERS = "osD^vXP*<>hd"
 _FAINT: dict[str, Any] = {"color": "black", "linewidth": 0.7, "linestyle": (0, (5, 4))}
 
@@ -40,17 +41,20 @@ def draw(plots: Sequence[Plot], kind: str) -> bytes:
 
 
 def drawn(plots: Sequence[Plot]) -> "Figure":
-    """Draw plots side by side as a matplotlib figure; raises ModuleNotFoundError if matplotlib is missing."""
+    """Draw plots in rows as a matplotlib figure; raises ModuleNotFoundError if matplotlib is missing."""
     canvas.need()
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(canvas.STYLE):
         count = len(plots)
-        figure = Figure(figsize=(_PANEL[0] * count + 0.6 * (count == 1), _PANEL[1] + 0.5 * (count > 1)),
+        across, down = min(count, _ACROSS), -(-count // _ACROSS)
+        figure = Figure(figsize=(_PANEL[0] * across + 0.6 * (count == 1), _PANEL[1] * down + 0.5 * (count > 1)),
                         layout="constrained")  # fmt: skip
-        panels = figure.subplots(1, count, squeeze=False)
-        for panel, plot in zip(panels[0], plots, strict=True):
+        panels = figure.subplots(down, across, squeeze=False)
+        for panel in panels.flat[count:]:
+            panel.remove()
+        for panel, plot in zip(panels.flat[:count], plots, strict=True):
             panel.set_title(plot.title, fontsize=9, fontweight="bold", loc="left")
             fill(panel, plot, named=count == 1)
         if count > 1:

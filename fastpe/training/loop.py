@@ -121,7 +121,8 @@ class TrainResult:
         Examples
         --------
         >>> from fastpe.training.config import TrainConfig
-        >>> result = train(TrainConfig("nope", width=8, hidden=8, samples=16, epochs=1, test_sequences=4), progress=False)
+        >>> small = TrainConfig("nope", width=8, hidden=8, samples=16, epochs=1, test_sequences=4)
+        >>> result = train(small, progress=False)
         >>> table = result.frame()  # doctest: +SKIP
         >>> table[table.part == "test"]  # doctest: +SKIP
         """
@@ -153,7 +154,8 @@ class TrainResult:
         Examples
         --------
         >>> from fastpe.training.config import TrainConfig
-        >>> result = train(TrainConfig("nope", width=8, hidden=8, samples=16, epochs=1, test_sequences=4), progress=False)
+        >>> small = TrainConfig("nope", width=8, hidden=8, samples=16, epochs=1, test_sequences=4)
+        >>> result = train(small, progress=False)
         >>> result.plot().savefig("run.png")  # doctest: +SKIP
         """
         # by name, because figures use results, and this is only their shorter spelling
