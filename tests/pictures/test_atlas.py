@@ -141,6 +141,7 @@ def test_a_card_says_formula_options_source_theory_and_studies(page):
         own = get(key)
         assert own.summary in said
         assert own.source in said
+        assert f"Use it when {own.use_when.replace('`', '')}." in said
         for option, each in own.options.items():
             default = str(each.default).lower() if each.default in (None, True, False) else each.default
             assert f"{option}{default}" in said
@@ -217,6 +218,20 @@ def test_nothing_of_an_own_encoding_is_run_or_breaks_the_page(tmp_path):
     assert (data["data-use"], data["data-year"], data["data-learned"]) == ("", "2024", "yes")
     assert "No use stated" in text
     assert ("none", "none stated") in [(a["value"], words) for a, words in page.all("option")]
+
+
+def test_formula_use_and_names_of_an_own_encoding_are_shown_and_escaped(tmp_path):
+    facts = f"formula=r'a < \\text{{{EVIL}}}', use_when={EVIL!r}, also_called=({EVIL!r},), not_to_be_confused="
+    key = fastpe.register(write(tmp_path, ("ulp=4.0", f"{facts}{{{EVIL!r}: {EVIL!r}}}")))
+    text = atlas([catalogue.entry(key)])
+    page = Page(text)
+    assert page.faults == []
+    assert EVIL not in text
+    said = cards(page)[key][1]
+    assert f"Use it when {EVIL}." in said
+    assert f"a<{EVIL}" in said
+    assert f"Also called{EVIL}" in said
+    assert f"Not to be confused with{EVIL}: {EVIL}" in said
 
 
 def test_an_own_encoding_that_cannot_be_filled_has_a_card_that_says_why(tmp_path):

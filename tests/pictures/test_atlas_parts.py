@@ -125,5 +125,9 @@ def test_a_page_of_an_encoding_in_html():
         "<p><strong>Beside <code>x</code></strong>, up to 2**27 and 2**24, <code>a&#42;&#42;b&#42;&#42;</code>.</p>\n"
         "<p><strong>Options</strong></p>\n<ul><li><code>p</code>: of it.</li><li>q</li></ul>\n"
     )
+    typeset = prose.parts(TEXT, "a < b")
+    assert typeset.formula.startswith('<div class="formula" role="group" aria-label="formula" tabindex="0"><math ')
+    assert typeset.formula.endswith("</math></div>\n<p>Where it is.</p>\n")
+    assert typeset.rest == "<pre>a &lt; b\n  c</pre>\n" + found.rest
     assert prose.parts("") == ("", "", "")
     assert prose.parts("Alone.") == ("Alone.", "", "")
