@@ -64,7 +64,7 @@ def test_svg_files_have_a_dark_scheme_and_do_not_need_matplotlib(monkeypatch):
         assert b"color-scheme:light dark" in made
         assert b"a&lt;b" in made
         assert b"<one>" not in made
-    with pytest.raises(ModuleNotFoundError, match="such as --out figure.svg"):
+    with pytest.raises(ModuleNotFoundError, match=r"such as --out figure\.svg"):
         plots.draw([plot], "png")
 
 
