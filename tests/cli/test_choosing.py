@@ -128,6 +128,24 @@ def test_the_widest_line_has_100_characters():
     assert max(map(len, fastpe("encodings").stdout.splitlines())) <= 100
 
 
+def test_a_page_begins_with_use_and_names_which_its_json_has_too():
+    own = get("alibi")
+    first, _, when, called, confused, *rest = fastpe("encodings", "alibi").stdout.splitlines()
+    assert (first, when) == ("alibi", f"use it when {own.use_when}")
+    assert called == f"also called: {', '.join(own.also_called)}"
+    assert confused == "not to be confused with:"
+    assert rest[: len(own.not_to_be_confused)] == [
+        f"  {name}: {difference}" for name, difference in own.not_to_be_confused.items()
+    ]
+    found = json.loads(fastpe("encodings", "alibi", "--json").stdout)
+    assert (found["use_when"], found["formula"]) == (own.use_when, own.formula)
+    assert (found["also_called"], found["not_to_be_confused"]) == ([*own.also_called], {**own.not_to_be_confused})
+
+
+def test_a_name_of_the_papers_is_answered_by_the_key():
+    assert "encoding 'RoFormer' is unknown; did you mean 'rope'?" in refused(2, "encodings", "RoFormer")
+
+
 @pytest.mark.parametrize("name", list_encodings())
 def test_every_encoding_has_a_page_and_its_evidence(name):
     facts, text = json.loads(fastpe("encodings", name, "--json").stdout), fastpe("encodings", name).stdout

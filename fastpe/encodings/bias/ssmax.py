@@ -66,7 +66,7 @@ ENCODING = Encoding(
     summary="score times a learned factor and log of the length",
     formula=r"S_{ij} = s_h \ln(i + 1)\, \mathrm{scale}\, q_i \cdot k_j",
     use_when="a model trained from scratch should stay sharp over more keys; add it, but here it gained little",
-    also_called=("scalable softmax", "Scalable-Softmax"),
+    also_called=("Scalable-Softmax",),
     not_to_be_confused={"log_n": "a fixed factor that acts only beyond the training length"},
     slots=("row_scale",),
     options={

@@ -68,8 +68,8 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: floa
 ENCODING = Encoding(
     summary="x, y and z of a point on the sphere, added",
     formula=r"""
-        \mathrm{PE} = [\cos \mathrm{lon} \cos \mathrm{lat},\ \sin \mathrm{lon} \cos \mathrm{lat},\ \sin \mathrm{lat},\
-            0,\ 0,\ \dots]
+        \mathrm{PE} = [\cos \mathrm{lon} \cos \mathrm{lat},\ \sin \mathrm{lon} \cos \mathrm{lat},\ \sin
+            \mathrm{lat},\ 0,\ 0,\ \dots]
     """,
     use_when="inputs are points on a sphere, and three smooth features without a jump are enough",
     also_called=("encode_3D",),

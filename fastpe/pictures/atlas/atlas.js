@@ -30,6 +30,7 @@ function read() {
   if (card) { scrollTo(0, 0); card.querySelector("h2").focus({ preventScroll: true }); return; }
   const asked = new URLSearchParams(hash.includes("=") ? hash : "");
   for (const field of fields) if (field.type === "checkbox") field.checked = asked.get(field.name) === field.value; else field.value = asked.get(field.name) ?? "";
+  form.querySelector(".filters").open ||= fields.some(field => field.closest(".filters") && value(field));
   show();
 }
 async function copy(button) {

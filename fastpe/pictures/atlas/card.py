@@ -183,9 +183,10 @@ class Card:
             spec = self.drawn.spec
             causal = ", causal=True" if spec.causal else ""
             sizes = f"dim={spec.dim}, heads={spec.heads}, train_length={spec.train_length}{causal}"
-            found["NumPy"] = f'slots = fastpe.build("{self.key}", {spec.length}, {sizes})'
+            found["NumPy"] = f'slots = fastpe.build(\n    "{self.key}", {spec.length}, {sizes}\n)'
             if self.encoding.gate is None and self.encoding.slots:
-                found["PyTorch"] = f'encoding = fastpe.torch.Encoding("{self.key}", {sizes})\n' + _use(self.drawn)
+                made = f'encoding = fastpe.torch.Encoding(\n    "{self.key}", {sizes}\n)\n'
+                found["PyTorch"] = made + _use(self.drawn)
         return found
 
 
