@@ -100,7 +100,9 @@ class TrainResult:
             f"{done['seconds']:.1f} s, training loss {_figure(done['loss'])}"
         )
         heads = "".join(f"<th>{html.escape(length)}</th>" for length in self.result["test"])
-        cells = "".join(f"<td>{_figure(test[key])}</td>" for test in self.result["test"].values())
+        values = [test[key] for test in self.result["test"].values()]
+        shown = [f"{100 * each:.3g} %" if key == "exact" and each is not None else _figure(each) for each in values]
+        cells = "".join(f"<td>{each}</td>" for each in shown)
         table = f"<tr><th>test length</th>{heads}</tr><tr><th>{_SAID[key]}</th>{cells}</tr>"
         return f"<p>{html.escape(said)}</p>" + (f"<table>{table}</table>" if heads else "")
 

@@ -114,4 +114,4 @@ def test_every_id_that_a_script_asks_for_is_in_its_page(files, monkeypatch):
     }
     for name, page in pages.items():
         assert asked(page) <= set(re.findall(r'\bid="(\w+)"', page)), name
-    assert asked(pages["the atlas"]) == {"choose", "count"}
+    assert {"choose", "count"} <= asked(pages["the atlas"])

@@ -131,6 +131,7 @@ def test_a_study_is_made_once(made):
     before = {path: path.stat().st_mtime_ns for path in (made.out / "runs").rglob("*.safetensors")}
     events = []
     again = compare(STUDY, out=made.out, workers=1, progress=events.append)
+    assert (load_study(made.out).summary, load_study(made.out).rows) == (made.summary, made.rows)
     assert (again.summary, again.rows) == (made.summary, made.rows)
     assert next(each for each in events if hasattr(each, "reused")).reused == 12
     assert {path: path.stat().st_mtime_ns for path in (made.out / "runs").rglob("*.safetensors")} == before

@@ -58,7 +58,10 @@ def test_equivalence_is_said_as_it_is_tested(tmp_path):
         assert (each["within"], each["verdict"]) == expected
     for name in ("results.md", "report.html"):
         said = (tmp_path / name).read_text()
-        assert "Equivalent: the difference lies within 10 points, or 10 % of an error, by two one-sided sign-flip tests" in said
+        assert (
+            "Equivalent: the difference lies within 10 points, or 10 % of an error, by two one-sided sign-flip tests"
+            in said
+        )
         assert "p (equivalent): p of two one-sided sign-flip tests that the difference lies within the margin" in said
         assert "no equivalence can be shown" not in said
     assert "| 0.00781 | equivalent |" in (tmp_path / "results.md").read_text()
@@ -78,7 +81,9 @@ def test_inconclusive_comparisons_say_how_many_seeds_they_need(needed, same, sai
     open_ += [{"needed": None, "difference": {"mean": 0.0}, "ratio": False, "could_find": 0.1}] * same
     first, *others = study_report._inconclusive(open_)
     detected = "10.0 points" if not needed else "10 to 20 points" if same else "20 points"
-    assert first.endswith(f"the smallest effect that could have been detected (80 % power) is {detected}.".replace(".0", ""))
+    assert first.endswith(
+        f"the smallest effect that could have been detected (80 % power) is {detected}.".replace(".0", "")
+    )
     what = "To detect effects of the observed size, half of the inconclusive comparisons need"
     assert others == ([] if said is None else [f"{what} {said}."])
 
