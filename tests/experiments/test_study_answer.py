@@ -48,8 +48,8 @@ def said(study: Compared) -> str:
      "On reverse, up to the training length (4), both encodings are equal (90.0 % exact answers); beyond it, rope is "
      "best (30.0 % exact answers at 5-8, nope 20.0 %, inconclusive), and no encoding gets 5 % right at 9-12."),
     ({"rope": (0.9, 0.2, 0.1)}, {},
-     "On reverse, up to the training length (4), rope has 90.0 % exact answers; beyond it, rope has 10.0 % exact answers "
-     "at 9-12."),
+     "On reverse, up to the training length (4), rope has 90.0 % exact answers; beyond it, rope has 10.0 % exact "
+     "answers at 9-12."),
     ({"nope": (0.4, 0.5, 0.6), "rope": (0.2, 0.3, 0.4)}, {"tasks": ("running_sum",)},
      "On running_sum, beyond the training length (4), rope has the smallest error (mean squared error 0.400 at 200, "
      "nope 0.600)."),
