@@ -240,10 +240,10 @@ def _matrix(study: Study, summary: Summary) -> dict[str, Any]:
     rows = []
     for encoding in sorted(study.encodings, key=lambda name: name != study.baseline):
         row = []
-        for task, _, lengths, within in heads:
+        for task, _, lengths, trained in heads:
             for place, length in enumerate(lengths):
                 cell, each = cells[task, encoding, length], judged.get((task, encoding, length))
-                row.append(_coloured(cell, each) | {"first": not place, "beyond": place >= within})
+                row.append(_coloured(cell, each) | {"first": not place, "beyond": place >= trained})
         rows.append((encoding, row))
     return {"heads": heads, "rows": rows, "mixed": any(cell.get("mixed") for cell in summary["cells"])}
 

@@ -147,7 +147,7 @@ def markdown(study: Study, summary: Summary) -> str:
     for task in study.tasks:
         own = task_section(study, summary, task)
         lines = [answer_of(study, summary, task)] if len(study.tasks) > 1 else []
-        trimmed = [[" ".join(cell.split()) for cell in row] for row in own.rows]
+        trimmed = [[" ".join(str(cell).split()) for cell in row] for row in own.rows]
         parts.append(as_markdown([own._replace(lines=lines, rows=trimmed, right=1)]).rstrip())
     if study.choose:
         parts.append(as_markdown([tuning.section(study, summary["choosing"])]).rstrip())

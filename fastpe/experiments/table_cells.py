@@ -67,7 +67,9 @@ def results_table(study: Study, summary: Summary, task: str) -> tuple[tuple[str,
     """The head and the rows of the table of a task's results: a row for each encoding, a column for each length."""
     lengths = list(dict.fromkeys(cell["length"] for cell in summary["cells"] if cell["task"] == task))
     known = {(cell["encoding"], cell["length"]): cell for cell in summary["cells"] if cell["task"] == task}
-    rows = [(name, *(result_cell(known[name, length]) for length in lengths)) for name in study.encodings]
+    rows: list[tuple[str | Cell, ...]] = []
+    for name in study.encodings:
+        rows.append((name, *(result_cell(known[name, length]) for length in lengths)))
     return ("encoding", *lengths), rows
 
 
@@ -81,7 +83,9 @@ def effective_table(study: Study, summary: Summary) -> tuple[tuple[str, ...], li
     """The head and the rows of the table of effective lengths, for the tasks that have scores."""
     found = {(each["task"], each["encoding"]): effective_text(each) for each in summary["effective"]}
     tasks = [task for task in study.tasks if measure_of(study, task).larger]
-    rows = [(name, *(found[task, name] for task in tasks)) for name in study.encodings] if tasks else []
+    rows: list[tuple[str | Cell, ...]] = []
+    for name in study.encodings if tasks else ():
+        rows.append((name, *(found[task, name] for task in tasks)))
     return ("encoding", *tasks), rows
 
 
