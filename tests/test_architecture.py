@@ -21,8 +21,8 @@ from fastpe.model.transformer import Transformer
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The floors of the house, from the ground up: a room imports from itself and from floors below its own.
-FLOORS = (
+# The packages in layers, from the lowest: a package imports from itself and from lower layers.
+LAYERS = (
     "base",
     "kernels",
     "angles encodings functional spans tasks temperatures text",
@@ -34,7 +34,7 @@ FLOORS = (
     "doctor paper_claims pictures",
     "benchmarks experiments",
 )
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
+LAYER = {package: layer for layer, packages in enumerate(LAYERS) for package in packages.split()}
 OUTSIDE = re.compile(r"From outside: (.*?)\.\n", re.DOTALL)
 
 
@@ -70,38 +70,38 @@ def imports(path: Path) -> set[str]:
     return {name for name in found if name.split(".")[0] in ("fastpe", "fastpe_cli", "cli")}
 
 
-def room_of(dotted: str) -> str:
-    """The room that a dotted name leads to: its second word, where that is one."""
+def package_of(dotted: str) -> str:
+    """The package that contains a dotted name, or "" if it is in none."""
     parts = dotted.split(".")
-    return parts[1] if parts[0] == "fastpe" and len(parts) > 1 and parts[1] in FLOOR else ""  # cli/tasks.py is no room
+    return parts[1] if parts[0] == "fastpe" and len(parts) > 1 and parts[1] in LAYER else ""  # cli/tasks.py is in none
 
 
 @cache
-def opened(room: str) -> set[str]:
-    """The modules of a room that may be imported from outside, as its `__init__` says; "" stands for its own names."""
-    path = ROOT / "fastpe" / room / "__init__.py"
+def opened(package: str) -> set[str]:
+    """The modules of a package that other packages may import, from its `__init__`; "" means its own names."""
+    path = ROOT / "fastpe" / package / "__init__.py"
     found = OUTSIDE.search(ast.get_docstring(parsed(path)) + "\n") if path.exists() else None
     return {"", *re.findall(r"`(.*?)`", found[1])} if found else {""}
 
 
 def crossings() -> Iterator[tuple[str, str, str]]:
-    """(module, room, module of that room that it imports), for every import that leaves a room or comes from above."""
+    """(module, package, module of that package that it imports), for every import of another package."""
     known = {**modules("fastpe"), **modules("cli")}
     for name, path in known.items():
         for imported in imports(path):
             parts = imported.split(".")
             while parts and ".".join(parts) not in known:
                 parts.pop()
-            room = room_of(".".join(parts))
-            if room and room != room_of(name):
-                yield name, room, ".".join(parts[2:])
+            package = package_of(".".join(parts))
+            if package and package != package_of(name):
+                yield name, package, ".".join(parts[2:])
 
 
 def test_imports_go_down():
-    for name, room, _ in crossings():
-        here = room_of(name)
-        assert name in ("fastpe",) or name.startswith(("cli", "fastpe.__main__")) or here, f"{name} stands in no room"
-        assert not here or FLOOR[room] < FLOOR[here], f"{name} imports from {room}"
+    for name, package, _ in crossings():
+        here = package_of(name)
+        assert name in ("fastpe",) or name.startswith(("cli", "fastpe.__main__")) or here, f"{name} is in no package"
+        assert not here or LAYER[package] < LAYER[here], f"{name} imports from {package}"
 
 
 READS_A_RUN = ("fastpe.training.config", "fastpe.training.starting_weights")
@@ -168,20 +168,22 @@ def test_circles_are_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}, "e": {"a"}}) == [["b", "c"], ["d"]]
 
 
-def test_only_what_a_room_opens_is_imported_from_outside():
-    for name, room, module in crossings():
-        assert module in opened(room), f"{name} imports {room}.{module}, which fastpe/{room}/__init__.py does not open"
+def test_only_what_a_package_opens_is_imported_from_outside():
+    for name, package, module in crossings():
+        assert module in opened(package), (
+            f"{name} imports {package}.{module}, which fastpe/{package}/__init__.py does not open"
+        )
 
 
-def test_every_room_says_what_is_inside():
-    rooms = {path.parent.name for path in (ROOT / "fastpe").glob("*/__init__.py")}
-    assert rooms == set(FLOOR) - {"angles", "bands", "columns", "jax", "spans", "temperatures"}
-    assert len(rooms) <= 16
-    for room in rooms:
-        for module in opened(room) - {""}:
-            assert f"fastpe.{room}.{module}" in modules("fastpe"), f"{room} opens {module}, which is not there"
+def test_every_package_says_what_is_inside():
+    packages = {path.parent.name for path in (ROOT / "fastpe").glob("*/__init__.py")}
+    assert packages == set(LAYER) - {"angles", "bands", "columns", "jax", "spans", "temperatures"}
+    assert len(packages) <= 16
+    for package in packages:
+        for module in opened(package) - {""}:
+            assert f"fastpe.{package}.{module}" in modules("fastpe"), f"{package} opens {module}, which is not there"
     assert {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - {"__pycache__"} == {
-        *rooms, "cli", "data", "fuzz", "support",
+        *packages, "cli", "data", "fuzz", "support",
     }  # fmt: skip
 
 

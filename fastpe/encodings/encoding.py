@@ -190,7 +190,7 @@ class Encoding:
         (spec, **options) whose result is a number or broadcasts against the slot. See
         `fastpe.doctor.allowed_error.fill_bound`.
     per_layer : tuple of str
-        Names of the parameters of which each layer has its own copy.
+        Names of the parameters that every layer has separately.
     paper : dict
         Values of options in the paper Li (2025). `TrainConfig.paper` uses them.
     tested : dict
@@ -200,37 +200,38 @@ class Encoding:
         Describes slopes, angles or other values that each layer computes from its input, with the encoding's
         parameters. These values take the place of a slot.
     reference : callable
-        (spec, params, **options) -> {slot: float64 array}. This is the formula of the page in NumPy.
+        ``(spec, params, **options)`` -> {slot: float64 array}. This is the formula of the page in NumPy.
     fill : callable, optional
-        (spec, params, out, **options) computes the slots and writes them to the arrays of the dict `out`. These arrays
-        may have any strides. Functions for this are usually compiled loops. By default, the results of `reference` are
-        copied.
+        ``(spec, params, out, **options)`` computes the slots and writes them to the arrays of the dict `out`. These
+        arrays may have any strides. Functions for this are usually compiled loops. By default, the results of
+        `reference` are copied.
     pull : callable, optional
-        (spec, params, dslots, dparams, **options) computes the gradients of the parameters from the gradients `dslots`
-        of the slots, and adds them to the arrays of the dict `dparams`. Required if parameters are trained.
+        ``(spec, params, dslots, dparams, **options)`` computes the gradients of the parameters from the gradients
+        `dslots` of the slots, and adds them to the arrays of the dict `dparams`. Required if parameters are trained.
     init : callable
-        (spec, rng, **options) -> {parameter: float64 array}. These are the authors' initial values.
+        ``(spec, rng, **options)`` -> {parameter: float64 array}. These are the authors' initial values.
     parameters : callable
-        (spec, **options) -> {parameter: shape}. The dict is empty if nothing is learned.
+        ``(spec, **options)`` -> {parameter: shape}. The dict is empty if nothing is learned.
     shapes : callable
-        (spec, **options) -> {slot: shape}. Needed if shapes are not the usual ones or depend on the options.
+        ``(spec, **options)`` -> {slot: shape}. Needed if shapes are not the usual ones or depend on the options.
     plain : callable
-        (spec, **options) -> {slot: value} for the slots that are not arrays: "scale", "pairs", "rectify".
+        ``(spec, **options)`` -> {slot: value} for the slots that are not arrays: "scale", "pairs", "rectify".
     axes : callable
-        (**options) -> the number of coordinates of a position.
+        ``(**options)`` -> the number of coordinates of a position.
     moves : callable
-        (**options) -> bool. True means: if a sequence is longer than in training and grows further, the slots of its
-        earlier positions (or of the cells of its grid) change. Cached keys then become invalid.
+        ``(**options)`` -> bool. True means: if a sequence is longer than in training and grows further, the slots of
+        its earlier positions (or of the cells of its grid) change. Cached keys then become invalid.
     column : callable
-        (spec, **options) -> a tuple with one slope for each head, or None. Return slopes only if a causal model with
-        this encoding depends on positions in a single way: the scores of a head grow by its slope with each position of
-        the key, as for ALiBi. A causal model with such an encoding can have ``positions="segments:SEP"``.
+        ``(spec, **options)`` -> a tuple with one slope for each head, or None. Return slopes only if a causal model
+        with this encoding depends on positions in a single way: the scores of a head grow by its slope with each
+        position of the key, as for ALiBi. A causal model with such an encoding can have ``positions="segments:SEP"``.
     check : callable
-        (spec, **options) raises an error if these sizes or options are invalid. It is called before any computation.
+        ``(spec, **options)`` raises an error if these sizes or options are invalid. It is called before any
+        computation.
     remarks : callable
-        (spec, **options) -> a tuple of sentences about these sizes and options, which are shown to the user.
+        ``(spec, **options)`` -> a tuple of sentences about these sizes and options, which are shown to the user.
     resize : callable, optional
-        (params, **sizes) -> {parameter: array}. It converts learned parameters to another length, grid or window.
+        ``(params, **sizes)`` -> {parameter: array}. It converts learned parameters to another length, grid or window.
     formula : str
         The formula of the page in LaTeX: one line, or lines separated by ``\\\\`` and aligned at ``&``.
     use_when : str

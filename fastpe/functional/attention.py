@@ -58,7 +58,7 @@ def attention(
     causal : bool
         Whether keys after the query's position are hidden.
     window : int, optional
-        Keys are visible only where |query position - key position| < window.
+        Keys are visible only where ``|query position - key position| < window``.
     lengths : (B,) int, or a tuple (queries, keys) of two such arrays, optional
         Number of keys, or of queries and keys, that are not padding. Padding keys are hidden, and outputs of padding
         queries are zeros. Padding takes no time. If q has no axis B, each length is one integer. In a tuple, None means

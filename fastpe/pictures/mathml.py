@@ -126,7 +126,7 @@ def _opens(element: Element) -> bool:
 
 
 def _lower_primes(element: Element) -> None:
-    """Put primes beside their letter: as superscripts they would be too small and too high."""
+    """Put primes next to their letter: as superscripts they would be too small and too high."""
     if element.tag in ("msup", "msubsup") and set(element[-1].text or "") == {_PRIME}:
         letter, *index, prime = element
         both = Element("mrow")

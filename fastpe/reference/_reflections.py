@@ -14,7 +14,9 @@ _LEAST = 1e-6
 def reflections(
     x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any, *, places: Any = None
 ) -> tuple[Array, Array]:
-    """Compute the slots `reflectors` (w) and `reflect` (beta) of attention from a layer's input::
+    """Compute the slots `reflectors` (w) and `reflect` (beta) of attention from a layer's input.
+
+    The formulas are::
 
         p = x down up,    y_t = silu(sum over k < 3 of taps_k p_{t-2+k}),    w_t = y_t / sqrt(|y_t|^2 + 1e-6)
         beta = 2 sigmoid(x weight^T + bias)

@@ -31,7 +31,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.base.option import Option
-from fastpe.tasks.task import Lengths, Task
+from fastpe.tasks.task import Lengths, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -119,4 +119,5 @@ TASK = Task(
         "padded": Option(False, "whether zeros make the numbers equally long", bool),
     },
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
+    recipe=Recipe({"task_options": {"digits": "reversed", "padded": True}}, "rope", solved=10, seconds=17),
 )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.draws import Draws
-from fastpe.tasks.task import Chance, Task
+from fastpe.tasks.task import Chance, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -40,4 +40,5 @@ TASK = Task(
     summary="the bit that occurs more often",
     symbols=2,
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
+    recipe=Recipe({"epochs": 12}, "rope", solved=10, seconds=0.73),
 )

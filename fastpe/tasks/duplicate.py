@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.draws import Draws
-from fastpe.tasks.task import Chance, Task
+from fastpe.tasks.task import Chance, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -37,4 +37,5 @@ TASK = Task(
     summary="the input twice",
     symbols=2,
     source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+    recipe=Recipe({"width": 64, "lr": 0.001}, "rope", solved=10, seconds=67),
 )

@@ -21,7 +21,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.base.option import Option
-from fastpe.tasks.task import Chance, Lengths, Task
+from fastpe.tasks.task import Chance, Lengths, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -61,4 +61,5 @@ TASK = Task(
     lengths=Lengths(least=4, step=2),
     options={"ignore": Option(0.8, "probability of an instruction to ignore", float, minimum=0.0, maximum=1.0)},
     source="Liu et al. 2023, Exposing attention glitches with flip-flop language modeling",
+    recipe=Recipe({"train_length": 32, "epochs": 12}, "rope", solved=10, seconds=3.5),
 )

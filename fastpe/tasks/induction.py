@@ -21,7 +21,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.base.option import Option
-from fastpe.tasks.task import Chance, Lengths, Task
+from fastpe.tasks.task import Chance, Lengths, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -68,4 +68,7 @@ TASK = Task(
     lengths=Lengths(least=2),
     options={"symbols": Option(16, "number of symbols", int, minimum=2, maximum=2**16)},
     source="Sanford, Hsu and Telgarsky 2024, One-layer transformers fail to solve the induction heads task",
+    recipe=Recipe(
+        {"train_length": 16, "task_options": {"symbols": 8}, "epochs": 12}, "sinusoidal", solved=10, seconds=4.3
+    ),
 )

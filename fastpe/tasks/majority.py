@@ -20,7 +20,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.base.option import Option
-from fastpe.tasks.task import Chance, Task
+from fastpe.tasks.task import Chance, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -60,4 +60,5 @@ TASK = Task(
     summary="the most frequent letter",
     options={"letters": Option(26, "number of letters", int, minimum=3, maximum=26)},
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
+    recipe=Recipe({"task_options": {"letters": 4}, "epochs": 12}, "rope", solved=10, seconds=1.7),
 )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.draws import Draws
-from fastpe.tasks.task import Chance, Lengths, Task
+from fastpe.tasks.task import Chance, Lengths, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -47,4 +47,5 @@ TASK = Task(
     symbols=3,
     lengths=Lengths(least=2, step=2),
     source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+    recipe=Recipe({"width": 64, "lr": 0.001, "batch": 64, "samples": 6400}, "rope", solved=10, seconds=35),
 )

@@ -27,7 +27,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.base.option import Option
-from fastpe.tasks.task import Chance, Lengths, Task
+from fastpe.tasks.task import Chance, Lengths, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -72,4 +72,10 @@ TASK = Task(
         "power": Option(0.01, "exponent of the distribution of gaps: 1 is uniform", float, above=0.0, maximum=1.0),
     },
     source="Arora et al. 2023, Zoology: measuring and improving recall in efficient language models",
+    recipe=Recipe(
+        {"train_length": 16, "task_options": {"pairs": 2, "vocabulary": 32}, "width": 64, "lr": 0.001},
+        "rope",
+        solved=10,
+        seconds=26,
+    ),
 )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.draws import Draws
-from fastpe.tasks.task import Chance, Task
+from fastpe.tasks.task import Chance, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -33,4 +33,5 @@ TASK = Task(
     summary="every second symbol, then the others",
     symbols=2,
     source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+    recipe=Recipe({}, "wavelet", solved=10, seconds=7.1),
 )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.draws import Draws
-from fastpe.tasks.task import Chance, Task
+from fastpe.tasks.task import Chance, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -39,4 +39,5 @@ TASK = Task(
     summary="whether the number of ones is odd",
     symbols=2,
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
+    recipe=Recipe({"width": 64, "lr": 0.001, "batch": 64, "samples": 6400}, "alibi", solved=9, seconds=76),
 )

@@ -25,7 +25,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.base.option import Option
-from fastpe.tasks.task import Chance, Lengths, Task
+from fastpe.tasks.task import Chance, Lengths, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -70,4 +70,10 @@ TASK = Task(
         "modulus": Option(17, "modulus of the sums", int, minimum=2, maximum=2**16),
     },
     source="Wang et al. 2024, Resonance RoPE: improving context length generalization of large language models",
+    recipe=Recipe(
+        {"train_length": 16, "task_options": {"near": 1, "far": 1, "modulus": 5}, "epochs": 12},
+        "rope",
+        solved=10,
+        seconds=1.2,
+    ),
 )

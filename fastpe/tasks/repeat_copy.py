@@ -19,7 +19,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.base.option import Option
-from fastpe.tasks.task import Chance, Task
+from fastpe.tasks.task import Chance, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -43,4 +43,5 @@ TASK = Task(
     symbols=lambda symbols: symbols,
     options={"symbols": Option(2, "number of symbols", int, minimum=2, maximum=26)},
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
+    recipe=Recipe({"epochs": 12}, "sinusoidal", solved=9, seconds=4.7),
 )

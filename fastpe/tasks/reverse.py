@@ -18,7 +18,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.base.option import Option
-from fastpe.tasks.task import Chance, Task
+from fastpe.tasks.task import Chance, Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -38,4 +38,5 @@ TASK = Task(
     symbols=lambda symbols: symbols,
     options={"symbols": Option(2, "number of symbols", int, minimum=2, maximum=2**20)},
     source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+    recipe=Recipe({"epochs": 12}, "sinusoidal", solved=9, seconds=4.7),
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from fastpe.base.draws import Draws
 from fastpe.tasks import running_sum
-from fastpe.tasks.task import Task
+from fastpe.tasks.task import Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -43,4 +43,5 @@ TASK = Task(
     kind="numbers",
     summary="the mean of the numbers so far",
     source="Li 2025, section 7, divided by the number of terms",
+    recipe=Recipe({"epochs": 12}, "sinusoidal", solved=10, seconds=4.6),
 )

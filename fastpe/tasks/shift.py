@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.draws import Draws
-from fastpe.tasks.task import Task
+from fastpe.tasks.task import Recipe, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -41,4 +41,9 @@ def permutation_bound(length: int, factors: Array) -> float:
     return float(np.mean(wanted**2) - wanted.sum() ** 2 / (length**2 * max(length - 1, 1)))
 
 
-TASK = Task(kind="numbers", summary="the number before each one", source="an own construction")
+TASK = Task(
+    kind="numbers",
+    summary="the number before each one",
+    source="an own construction",
+    recipe=Recipe({"epochs": 12}, "sinusoidal", solved=10, seconds=5),
+)

@@ -98,8 +98,8 @@ class Task:
     summary : str
         A description for lists: at most 52 characters, no full stop.
     symbols : int or callable
-        The number of symbols of inputs and answers, 0 .. symbols - 1: a number, or a function (**options) that returns
-        one. 0 for numbers.
+        The number of symbols of inputs and answers, 0 .. symbols - 1: a number, or a function ``(**options)`` that
+        returns one. 0 for numbers.
     options : dict of str to Option
         The options of the task.
     causal : bool
@@ -107,25 +107,28 @@ class Task:
     source : str
         The publication that defined the task.
     sample : callable
-        (draws, length, count, **options) -> (inputs, answers). `draws` (`fastpe.base.draws.Draws`) is the only source
-        of randomness. inputs (count, length); answers of the same shape, or (count, any) for kind "answer". Tokens are
-        integers; -1 in answers means no token: a label without weight, or the rest of a shorter answer. Numbers are
-        float64. If labels or numbers have different weights, a third array gives the weight of each, 0 for none.
+        ``(draws, length, count, **options)`` -> (inputs, answers). `draws` (`fastpe.base.draws.Draws`) is the only
+        source of randomness. inputs (count, length); answers of the same shape, or (count, any) for kind "answer".
+        Tokens are integers; -1 in answers means no token: a label without weight, or the rest of a shorter answer.
+        Numbers are float64. If labels or numbers have different weights, a third array gives the weight of each, 0 for
+        none.
     lengths : Lengths or callable
-        The lengths that an input may have, or a function (**options) that returns them.
+        The lengths that an input may have, or a function ``(**options)`` that returns them.
     answer_length : callable
-        (length, **options) -> number of tokens of the longest answer, for "answer". Default: the length of the input.
+        ``(length, **options)`` -> number of tokens of the longest answer, for "answer". Default: the length of the
+        input.
     word : callable
-        (symbol, **options) -> the printed form of a symbol. Default: a digit or letter, or its number.
+        ``(symbol, **options)`` -> the printed form of a symbol. Default: a digit or letter, or its number.
     chance : callable, optional
-        (length, **options) -> Chance.
+        ``(length, **options)`` -> Chance.
     squares : callable, optional
-        (length, **options) -> mean squares of the answers (length,), for "numbers".
+        ``(length, **options)`` -> mean squares of the answers (length,), for "numbers".
     reversal_bound, permutation_bound : callable, optional
-        (length, factors, **options) -> the smallest mean squared error that is possible for a model that cannot tell a
-        sequence from its reverse, or from any permutation. Answers are multiplied by factors (length,). For "numbers".
+        ``(length, factors, **options)`` -> the smallest mean squared error that is possible for a model that cannot
+        tell a sequence from its reverse, or from any permutation. Answers are multiplied by factors (length,). For
+        "numbers".
     digit_order : callable, optional
-        (**options) -> the order of the digits in a + b = c, used by the positions "coupled:L". "ordinary": most
+        ``(**options)`` -> the order of the digits in a + b = c, used by the positions "coupled:L". "ordinary": most
         significant digit first, and c is one digit longer than a and b. "reversed": least significant digit first.
         "answer_reversed": least significant digit first in c only. "": the order does not determine the positions of
         the digits of c.

@@ -363,15 +363,15 @@ def _vocabulary_of(found: Sequence[Path]) -> Vocabulary:
 
 def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separator: str, inside: bool) -> Corpus:
     starts, digests, changed = [0], [], set[str]()
-    with tempfile.TemporaryFile() as room:
+    with tempfile.TemporaryFile() as storage:
         for each in found:
-            digests.append(_encode_file(each, vocabulary, room, changed))
-            starts.append(room.tell() // vocabulary.dtype.itemsize)
-        if not room.tell():
+            digests.append(_encode_file(each, vocabulary, storage, changed))
+            starts.append(storage.tell() // vocabulary.dtype.itemsize)
+        if not storage.tell():
             raise ValueError(f"data: {path} has only byte order marks")
-        _to_disk(room.flush)
+        _to_disk(storage.flush)
         # a plain array that views the memory map
-        tokens = np.asarray(np.memmap(room, vocabulary.dtype, mode="r"))
+        tokens = np.asarray(np.memmap(storage, vocabulary.dtype, mode="r"))
     documents = np.unique(np.array(starts, np.int64))
     if separator:
         ends = _ends_of(tokens, _separator(separator, vocabulary, path))
@@ -392,13 +392,13 @@ def _joined(path: Path, found: Sequence[Path], digests: Sequence[str], inside: b
     return hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: set[str]) -> str:
+def _encode_file(path: Path, vocabulary: Vocabulary, storage: IO[bytes], changed: set[str]) -> str:
     """Write the tokens of a file, add to `changed` how its text was changed, and return the digest of the file."""
     digest = hashlib.sha256()
     if vocabulary.kind == "bytes":
         for piece in files.pieces(path):
             digest.update(piece)
-            _to_disk(room.write, piece)
+            _to_disk(storage.write, piece)
         return digest.hexdigest()
     unknown: set[str] = set()
     known = set(vocabulary.alphabet)
@@ -407,7 +407,7 @@ def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: s
         lacking = set(text) - known
         if not lacking and not unknown:
             tokens = vocabulary.encode(text).tobytes()
-            _to_disk(room.write, tokens)
+            _to_disk(storage.write, tokens)
         unknown |= lacking
     if unknown:
         raise UnknownSymbols(f"data: {path} has characters that are not in the vocabulary: {named(unknown)}")

@@ -42,7 +42,7 @@ def evaluate(
 ) -> dict[str, dict[str, Any]]:
     """Test a model on new sequences of each length.
 
-    If the model has random positions, they are drawn anew for every 32 sequences, or for fewer if outputs are large.
+    If the model has random positions, they are drawn again for every 32 sequences, or for fewer if outputs are large.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ class Preset:
     source: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     of_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    shifted: bool = False  # whether sequences start at any row of a table, so that all rows are trained
+    shifted: str = ""  # the tables in which sequences start at any row, so that all are trained: "all" or "undefined"
     numbers: bool = False  # whether it is also for tasks of numbers
 
 
@@ -40,7 +40,7 @@ PRESETS: Mapping[str, Preset] = {
     "recipe": Preset(
         "small models that solve the task at its training lengths (`fastpe tasks NAME` has its recipe)",
         "recipe of the task",
-        shifted=True, numbers=True,
+        shifted="undefined", numbers=True,
     ),
     "li2025": Preset(
         "the experiment of Li (2025): 20 epochs of 10,000 sequences of length 50; the defaults of fastpe.TrainConfig",
@@ -56,7 +56,7 @@ PRESETS: Mapping[str, Preset] = {
             "decay": "linear", "clip": 1.0, "validation": 2000, "stop_solved": True, "test_sequences": 2000,
         },
         {"bin_majority": {"layers": 1, "width": 16}},
-        shifted=True,
+        shifted="all",
     ),
     "nanogpt-cpu": Preset(
         "the small GPT that nanoGPT's page trains on a CPU: 2,000 updates of 12 sequences of 64 tokens",
@@ -108,7 +108,7 @@ def preset(
     ('1-12', '13-24', '25-36')
     """
     found, task = PRESETS[choice("preset", name, tuple(PRESETS))], TASKS.resolve(task)
-    chosen, made_causal = TASKS.get(task), "causal" in settings
+    chosen, causal_given = TASKS.get(task), "causal" in settings
     if chosen.kind == "numbers" and not found.numbers:
         raise ValueError(f"preset {name!r} is for tasks of tokens, and {task!r} has numbers")
     fixed = _recipe(chosen, settings) if name == "recipe" else {**found.settings, **found.of_task.get(task, {})}
@@ -120,9 +120,9 @@ def preset(
     if "width" in own and "hidden" not in own:
         own["hidden"] = 4 * whole("width", own["width"], 1)
     config = TrainConfig(encoding, dict(options or {}), task=task, **own)
-    if not (made_causal or "causal" in fixed):
+    if not (causal_given or "causal" in fixed):
         config = config.causal_where_needed()
-    if found.shifted and "positions" not in settings and config.positions == "usual" and _fills_a_table(config):
+    if "positions" not in settings and config.positions == "usual" and _is_shifted(config, found.shifted):
         tested = {*usual_lengths(config.chosen, config.train_length), *config.test_lengths}
         longest = max(positions_of(config.chosen, length, config.causal) for length in tested)
         config = TrainConfig(encoding, dict(options or {}), task=task, **own, positions=f"offset:{longest}")
@@ -144,7 +144,11 @@ def _recipe(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _fills_a_table(config: TrainConfig) -> bool:
+def _is_shifted(config: TrainConfig, shifted: str) -> bool:
+    """Return whether the encoding is a table of the kind `shifted`; "undefined" has no rows beyond those it learns."""
+    parts = registry.parse_all(config.encoding, config.options)
+    if not shifted or (shifted == "undefined" and all(each.encoding.beyond != "undefined" for each in parts)):
+        return False
     spec = config.model.spec(config.model.train_length)
-    slots = [set(combined.shapes_of(part, spec)) for part in registry.parse_all(config.encoding, config.options)]
+    slots = [set(combined.shapes_of(part, spec)) for part in parts]
     return set().union(*slots) == {"table"}

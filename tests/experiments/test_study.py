@@ -79,7 +79,11 @@ def test_settings_are_varied():
         ((["nope"], ["reverse"]), {"settings": {"widht": 3}}, "setting 'widht' is unknown; did you mean 'width'"),
         ((["nope"], ["reverse"]), {"settings": {"width": 0}}, "nope on reverse: width must be at least 1, not 0"),
         ((["nope"], ["reverse"]), {"settings": {"seed": 1}}, "setting 'seed' is unknown"),
-        ((["nope"], ["reverse"]), {"preset": "gpt"}, "preset must be lacoco or nanogpt-cpu, not 'gpt'"),
+        (
+            (["nope"], ["reverse"]),
+            {"preset": "gpt"},
+            "preset must be recipe or li2025 or lacoco or nanogpt-cpu, not 'gpt'",
+        ),
         ((["nope"], ["reverse"]), {"margin": 0}, "margin must be above 0, not 0"),
         ((["nope"], ["reverse"]), {"threshold": 2}, r"threshold must lie in \(0, 1\], not 2"),
         (("nope", ["reverse"]), {}, "encodings must be a list of names, as in .*not 'nope'"),

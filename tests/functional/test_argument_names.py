@@ -40,7 +40,7 @@ def attend(request):
     ],
 )  # fmt: skip
 def test_a_name_that_attention_does_not_have(attend, name, meant, value):
-    attend()  # a like call is remembered, and does not hide the name
+    attend()  # a valid call before does not hide the name
     with pytest.raises(TypeError) as error:
         attend(**{name: value})
     assert str(error.value).startswith(f"{name} is not an argument of attention; {meant}")

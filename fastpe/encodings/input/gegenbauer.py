@@ -95,7 +95,7 @@ ENCODING = Encoding(
         R_0 &= 1, \quad R_1 = x \\
         (l + 2 \alpha) R_{l+1} &= 2 (l + \alpha) x R_l - l R_{l-1}
     """,
-    use_when="you compare families of orthogonal polynomials, of which Legendre and Chebyshev are members",
+    use_when="you compare families of orthogonal polynomials, such as Legendre and Chebyshev",
     also_called=("ultraspherical polynomials",),
     use="study",
     slots=("table",),

@@ -1,0 +1,75 @@
+"""A Sphinx extension that checks the built site, and writes the atlas into it.
+
+- Every public name of fastpe has an entry in the reference.
+- Every link inside the site leads to a page, a file and a part of the page that exist.
+- No page loads anything from another place.
+- Every class in the figures of encodings has a rule in `fastpe.css`, because fastpe draws them for its own pages.
+"""
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from links import broken
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+import fastpe
+from fastpe.encodings import catalogue
+from fastpe.pictures.atlas.page import atlas
+
+MODULES = ("angles", "bands", "columns", "reference", "spans", "tasks", "temperatures", "theory", "torch")
+"""Public modules, whose names are checked too. The framework of fastpe.torch may be missing."""
+_FIGURE = re.compile(r'<div class="pictures">.*?</div>', re.DOTALL)
+_LOG = logging.getLogger(__name__)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Check names before the pages are written, and links when all files are there."""
+    app.connect("env-check-consistency", _check_names)
+    app.connect("build-finished", _finish, priority=900)  # after the other extensions have written their files
+    return {"parallel_read_safe": True}
+
+
+def public_names() -> Iterator[str]:
+    """The full names of everything that is public."""
+    yield from (f"fastpe.{name}" for name in fastpe.__all__)
+    for name in MODULES:
+        try:
+            module = importlib.import_module(f"fastpe.{name}")
+        except ImportError:
+            continue
+        own = getattr(module, "__all__", None) or [
+            each for each in vars(module) if f" {each} as {each}" in _source(module)
+        ]
+        yield from (f"fastpe.{name}.{each}" for each in own)
+
+
+def _source(module: Any) -> str:
+    return Path(module.__file__).read_text("utf-8")
+
+
+def _check_names(app: Sphinx, env: Any) -> None:
+    documented = set(env.domaindata["py"]["objects"])
+    for name in public_names():
+        if name not in documented:
+            _LOG.warning("%s is public, but not in the reference", name)
+
+
+def _finish(app: Sphinx, error: Exception | None) -> None:
+    if error is not None or app.builder.name != "html":
+        return
+    folder = Path(app.outdir)
+    (folder / "atlas.html").write_text(atlas(catalogue.entries()[0]), "utf-8")
+    for problem in (*broken(folder), *_without_style(folder)):
+        _LOG.warning("%s", problem)
+
+
+def _without_style(folder: Path) -> list[str]:
+    style = (folder / "_static" / "fastpe.css").read_text("utf-8")
+    pages = sorted((folder / "reference" / "encodings").glob("*.html"))
+    figures = "".join("".join(_FIGURE.findall(page.read_text("utf-8"))) for page in pages)
+    used = {name for names in re.findall(r'class="([^"]+)"', figures) for name in names.split()}
+    return [f"fastpe.css has no rule for .{name} of figures" for name in sorted(used) if f".{name}" not in style]
