@@ -4,7 +4,7 @@ import base64
 import html
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -133,7 +133,7 @@ def _map(view: Map, width: int, height: int) -> str:
     return "".join([*parts, *_bar(view, right + 10, base)])
 
 
-def _ticks(axis: Axis, scale: Scale, write, spacing: float) -> Iterator[str]:
+def _ticks(axis: Axis, scale: Scale, write: Callable[[float, str], str], spacing: float) -> Iterator[str]:
     taken = -np.inf
     for tick in scale.ticks():
         if tick == int(tick) and scale(tick) - taken >= spacing:
