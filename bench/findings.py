@@ -4,9 +4,7 @@ python bench/findings.py    # writes fastpe/pictures/atlas/findings.json from th
 """
 
 import csv
-import html
 import json
-import re
 import statistics
 import tomllib
 from collections import Counter, defaultdict
@@ -16,6 +14,9 @@ from typing import Any
 
 from fastpe.base.files import write_file
 from fastpe.encodings.registry import built_in
+from fastpe.experiments import results, table_cells
+from fastpe.experiments.comparison import VERDICTS
+from fastpe.experiments.study import RunKey, Study
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -29,14 +30,21 @@ def collect() -> dict[str, Any]:
     studies = [compared(), newer(), tasks(), texts(), sums(), drift(), lacoco(), orbits()]
     unknown = {name for study in studies for name in study["of"]} - set(built_in())
     assert not unknown, f"no encodings: {unknown}"
-    return {"schema": 1, "studies": studies}
+    return {"schema": 1, "costs": costs(), "studies": studies}
+
+
+def costs() -> dict[str, float]:
+    """The time of a training step by encoding, relative to a model without an encoding."""
+    rows = next(rows for _, head, rows in _tables("encodings.md") if head[:2] == ["encoding", "slots"])
+    return {name: float(relative.partition("x")[0]) for name, _, _, relative, *_ in rows if relative != "-"}
 
 
 def content() -> bytes:
     """The content of the file, one line for each study."""
     found = collect()
     lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in found["studies"])
-    return f'{{"schema": {found["schema"]}, "studies": [\n{lines}\n]}}\n'.encode()
+    costs = json.dumps(found["costs"])
+    return f'{{"schema": {found["schema"]}, "costs": {costs}, "studies": [\n{lines}\n]}}\n'.encode()
 
 
 def study(title: str, about: str, page: str, head: Sequence[str], of: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,28 +54,36 @@ def study(title: str, about: str, page: str, head: Sequence[str], of: Mapping[st
 
 
 def compared() -> dict[str, Any]:
-    """The comparisons with the baseline, from the page of the study."""
-    text = (RESULTS / "compare.html").read_text("utf-8").partition("<h2>Comparisons with the baseline</h2>")[2]
-    baseline = tomllib.loads((RESULTS / "compare.toml").read_text("utf-8"))["baseline"]
-    of: dict[str, Rows] = {}
-    body = text.partition("<tbody>")[2].partition("</tbody>")[0]
-    for row in re.findall(r"<tr>(.*?)</tr>", body):
-        task, length, encoding, difference, interval, *_, verdict, _, _ = map(
-            html.unescape, re.findall(r"<td[^>]*>(.*?)</td>", row)
-        )
-        of.setdefault(encoding, []).append([task, length, difference, interval, verdict])
-    said: dict[str, Any] = {baseline: ("This is the baseline of the other encodings.", [])}
+    """The comparisons of a study with its baseline, computed again from the values of all runs."""
+    made = Study.read(RESULTS / "compare.toml")
+    found = results.summary(made, _outcomes("compare"))
+    said: dict[str, Any] = {made.baseline: ("This is the baseline of the other encodings.", [])}
+    of: dict[str, Rows] = defaultdict(list)
+    for task, length, encoding, difference, _, _, verdict, *_ in table_cells.comparison_table(made, found)[1]:
+        of[encoding].append([task, length, difference.value, difference.interval, verdict])
     for encoding, rows in of.items():
         counts = Counter(row[-1] for row in rows)
-        words = ", ".join(f"{counts[word]} {word}" for word in ("better", "worse", "equivalent", "not told apart"))
-        said[encoding] = (f"{len(rows)} comparisons with {baseline}: {words}.", rows)
+        words = ", ".join(f"{counts[word]} {word}" for word in VERDICTS)
+        said[encoding] = (f"{len(rows)} comparisons with {made.baseline}: {words}.", rows)
     return study(
         "Ten encodings on eight tasks",
         "Small causal models with ten seeds, trained at 12 or 16 symbols and tested at up to three times that length. "
-        "The table gives differences in exact answers, or ratios of errors (x). P-values are adjusted by Holm's method "
-        "over nine encodings at each length.",
+        "The table gives differences in exact answers in percentage points, or ratios of errors "
+        f"({table_cells.TIMES.strip()}). P-values are adjusted by Holm's method over nine encodings at each length.",
         "compare.md", ("task", "length", "difference", "95 %", "verdict"), said,
     )  # fmt: skip
+
+
+def _outcomes(name: str) -> dict[RunKey, dict[str, Any]]:
+    """The tests of all runs, from the table of a study without failed runs."""
+    found: dict[RunKey, dict[str, Any]] = {}
+    with (RESULTS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            assert not row["failed"], row
+            key = RunKey(row["task"], row["encoding"], int(row["seed"]))
+            tests = found.setdefault(key, {"train": {"loss": None}, "test": {}})["test"]
+            tests.setdefault(row["length"], {})[row["metric"]] = float(row["value"])
+    return found
 
 
 def _means(name: str) -> dict[tuple[str, str], dict[str, tuple[str, float]]]:

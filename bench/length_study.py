@@ -20,7 +20,8 @@ import numpy as np
 from scipy import stats
 
 import fastpe
-from fastpe.pictures.curves import Curves, draw_curves
+from fastpe.pictures import plots
+from fastpe.pictures.curves import Curves, length_plots
 from fastpe.training.length_curve import LengthCurve, Point
 from fastpe.training.run_folder import read_config
 from fastpe.training.text_data import text_parts
@@ -112,7 +113,7 @@ def main() -> None:
         print(way, table(found, way), "", sep="\n")
     order = sorted(found, key=lambda name: statistics.mean(curve["blocks"]["2048"] for curve in found[name]))
     curves = [Curves(name, name, means(found[name], "blocks"), means(found[name], "sliding")) for name in order]
-    (RESULTS / "text.png").write_bytes(draw_curves(curves, 128, "png"))
+    (RESULTS / "text.png").write_bytes(plots.draw(length_plots(curves, 128, "character"), "png"))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """``fastpe compare`` trains and compares encodings; ``merge`` and ``report`` work on the folders that it writes."""
 
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -280,30 +282,42 @@ def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, basel
 
 
 def _print(found: "Compared", as_json: bool) -> None:
-    from fastpe.experiments.study_report import verdict
+    """Print the answer, a table for each task with a verdict behind each result, and how sure the verdicts are."""
+    from fastpe.experiments.sections import as_text
+    from fastpe.experiments.study_answer import answer, answer_of
+    from fastpe.experiments.study_report import certainty, task_section, warnings
 
     if as_json:
         print_json(found.summary)
         return
-    click.echo("\n".join(verdict(found.study, found.summary)))
+    study, summary = found.study, found.summary
+    several = len(study.tasks) > 1
+    tables = [
+        task_section(study, summary, task)._replace(lines=[answer_of(study, summary, task)] if several else [])
+        for task in study.tasks
+    ]
+    width = min(shutil.get_terminal_size((80, 24)).columns, 100)
+    paragraphs = [[answer(study, summary)], warnings(study, summary), certainty(study, summary)]
+    first, warned, sure = ("\n".join(textwrap.fill(line, width) for line in lines) for lines in paragraphs)
+    click.echo("\n\n".join(filter(None, (first, warned, as_text(tables, width).rstrip(), sure))))
     print_written(found)
 
 
 def print_written(found: "Compared") -> None:
     """Print on standard error where a study's files are, and what to install for PDF figures."""
-    from fastpe.experiments.study_figure import MISSING, available
+    from fastpe.pictures.canvas import available
 
     figures = "figures as .svg and .pdf" if available() else "figures as .svg"
     click.echo(f"\nwritten in {found.out}: report.html, results.csv, .json, .md, study.toml, {figures}", err=True)
     if not available():
-        click.echo(f"no .pdf: {MISSING}", err=True)
+        click.echo("no .pdf, which needs matplotlib: pip install matplotlib", err=True)
 
 
 def _print_plan(study: "Study", as_json: bool) -> None:
     """Print the number of runs, FLOPs and time, estimated from a few updates of each encoding on each task."""
     from fastpe.doctor.machine import usable_cores
     from fastpe.experiments.plan import plan
-    from fastpe.experiments.study_report import too_few
+    from fastpe.experiments.study_answer import can_be_concluded
 
     from .progress import Reporter
 
@@ -316,7 +330,7 @@ def _print_plan(study: "Study", as_json: bool) -> None:
     click.echo(f"runs   {found.runs:,}{tuning}")
     click.echo(f"FLOPs  {found.flop:.3g}")
     click.echo(f"time   {found.seconds / 60:,.1f} min on one core, without tests; usable cores: {usable_cores()}")
-    for line in too_few(study):
+    for line in can_be_concluded(study):
         click.echo(line)
 
 

@@ -147,10 +147,11 @@ def print_curves(
             )  # fmt: skip
             curves.append((each, blocks, sliding))
     if out is not None:
-        from fastpe.pictures.curves import Curves, draw_curves
+        from fastpe.pictures import plots
+        from fastpe.pictures.curves import Curves, length_plots
 
         drawn = [Curves(each.label, each.model.config.encoding, *both) for each, *both in curves]
-        _write(out, draw_curves(drawn, _train_length(found), figure_kind(out)))
+        _write(out, plots.draw(length_plots(drawn, _train_length(found), _unit(found)), figure_kind(out)))
     if as_json:
         print_json([_facts(each, blocks, sliding) for each, blocks, sliding in curves])
         return
@@ -237,9 +238,11 @@ def print_fields(
             bar.head(each.label)
             fields[each.label] = receptive_field(each.model, each.tokens, length, threads=threads, progress=told)
     if out is not None:
-        from fastpe.pictures.curves import draw_fields
+        from fastpe.pictures import plots
+        from fastpe.pictures.curves import field_plot
 
-        _write(out, draw_fields(fields, _train_length(found), figure_kind(out)))
+        encodings = {each.label: each.model.config.encoding for each in found}
+        _write(out, plots.draw([field_plot(fields, encodings, _train_length(found))], figure_kind(out)))
     if as_json:
         print_json([{"run": str(each.run), **fields[each.label].to_dict()} for each in found])
         return
@@ -267,6 +270,12 @@ def _command(found: Sequence[OnText], flag: str) -> str:
 def _train_length(found: Sequence[OnText]) -> int | None:
     lengths = {each.model.config.train_length for each in found}
     return lengths.pop() if len(lengths) == 1 else None
+
+
+def _unit(found: Sequence[OnText]) -> str:
+    """Return what a token of the models is, in the singular."""
+    kinds = {each.model.vocabulary.kind.removesuffix("s") for each in found if each.model.vocabulary is not None}
+    return kinds.pop() if len(kinds) == 1 else "token"
 
 
 def _write(out: Path, content: bytes) -> None:

@@ -47,7 +47,7 @@ _OPTIONS = {
         ),
         option(
             "--out", type=click.Path(path_type=Path), metavar="FILE",
-            help="Draw --length-curve or --receptive-field as a .png, .svg or .pdf (needs matplotlib).",
+            help="Draw --length-curve or --receptive-field as a .svg, or as a .png or .pdf, which need matplotlib.",
         ),
     ],
     "File": [

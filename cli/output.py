@@ -183,7 +183,7 @@ def figure_kind(out: Path) -> str:
         endings = ", ".join(f".{each}" for each in canvas.KINDS)
         raise click.UsageError(f"--out must end in one of {endings}, not {str(out)!r}")
     check_folder("--out", out)
-    if not canvas.available():
+    if kind != "svg" and not canvas.available():
         raise click.UsageError(canvas.MISSING)
     return kind
 

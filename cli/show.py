@@ -1,9 +1,11 @@
 """``fastpe show``: show an encoding as text, as a figure, or as numbers."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +67,7 @@ def _sizes(command: Callable[..., None]) -> Callable[..., None]:
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File of a figure to draw: .png, .svg or .pdf (needs matplotlib).",
+    help="File of a figure to draw: .svg, or .png or .pdf, which need matplotlib.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON on standard output.")
 @click.pass_context
@@ -165,4 +167,6 @@ def _glyphs(terminal: bool, coding: str | None, colours: bool) -> "Glyphs":
 
     if not terminal or not (coding or "").lower().startswith("utf"):
         return text.ASCII
-    return text.COLOURS if colours else text.SHADES
+    # some terminals tell their colours as FOREGROUND;BACKGROUND, by numbers of which 7 and 15 are light
+    light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+    return replace(text.COLOURS, light=light) if colours else text.SHADES

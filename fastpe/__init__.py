@@ -30,7 +30,7 @@ The small transformer
     evaluate, load              test a model at other lengths; load a trained or saved model
     length_curve, receptive_field
                                 measurements on a text: the loss by length; how far back a model looks
-    compare                     compare encodings on tasks, over seeds, with statistics
+    compare, load_study         compare encodings on tasks, over seeds, with statistics; read a finished study
     fastpe.tasks                the tasks for training
 
 Results without training
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from fastpe.encodings.resize import resize
     from fastpe.encodings.slots import Spec
     from fastpe.experiments.compare import compare
+    from fastpe.experiments.existing_runs import load_study
     from fastpe.functional.attention import attention, attention_vjp
     from fastpe.functional.rotation import rotate, rotate_vjp
     from fastpe.model.adam import Adam
@@ -121,6 +122,7 @@ _HOME = {
     "length_curve": "fastpe.training.length_curve",
     "receptive_field": "fastpe.training.receptive_field",
     "compare": "fastpe.experiments.compare",
+    "load_study": "fastpe.experiments.existing_runs",
     "angles": "",
     "bands": "",
     "columns": "",
@@ -138,7 +140,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
     "angles", "temperatures",
     "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "CsvLog", "TensorBoardLog", "evaluate",
-    "load", "Banded", "length_curve", "receptive_field", "compare", "tasks", "theory", "reference",
+    "load", "Banded", "length_curve", "receptive_field", "compare", "load_study", "tasks",
+    "theory", "reference",
 ]  # fmt: skip
 
 

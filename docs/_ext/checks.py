@@ -3,11 +3,9 @@
 - Every public name of fastpe has an entry in the reference.
 - Every link inside the site leads to a page, a file and a part of the page that exist.
 - No page loads anything from another place.
-- Every class in the figures of encodings has a rule in `fastpe.css`, because fastpe draws them for its own pages.
 """
 
 import importlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from fastpe.pictures.atlas.page import atlas
 
 MODULES = ("angles", "bands", "columns", "reference", "spans", "tasks", "temperatures", "theory", "torch")
 """Public modules, whose names are checked too. The framework of fastpe.torch may be missing."""
-_FIGURE = re.compile(r'<div class="pictures">.*?</div>', re.DOTALL)
 _LOG = logging.getLogger(__name__)
 
 
@@ -63,13 +60,5 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
         return
     folder = Path(app.outdir)
     (folder / "atlas.html").write_text(atlas(catalogue.entries()[0]), "utf-8")
-    for problem in (*broken(folder), *_without_style(folder)):
+    for problem in broken(folder):
         _LOG.warning("%s", problem)
-
-
-def _without_style(folder: Path) -> list[str]:
-    style = (folder / "_static" / "fastpe.css").read_text("utf-8")
-    pages = sorted((folder / "reference" / "encodings").glob("*.html"))
-    figures = "".join("".join(_FIGURE.findall(page.read_text("utf-8"))) for page in pages)
-    used = {name for names in re.findall(r'class="([^"]+)"', figures) for name in names.split()}
-    return [f"fastpe.css has no rule for .{name} of figures" for name in sorted(used) if f".{name}" not in style]

@@ -6,7 +6,7 @@ escaped HTML, by the functions that also make the atlas.
 
 import html
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,16 @@ from fastpe.base.option import Option
 from fastpe.base.random import Stream
 from fastpe.encodings import catalogue, registry
 from fastpe.encodings.catalogue import Entry
-from fastpe.encodings.encoding import FUNCTIONS, OUTCOMES, USES, Encoding
+from fastpe.encodings.encoding import FUNCTIONS, OUTCOMES, Encoding
 from fastpe.encodings.slots import SLOTS
-from fastpe.pictures.atlas import findings, prose
-from fastpe.pictures.atlas.card import pictures
+from fastpe.pictures.atlas import prose
+from fastpe.pictures.atlas.card import Card, card
 from fastpe.tasks import frame
 from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.task import Task
 from fastpe.training.presets import SMALL
 from fastpe_cli.main import LOOK, MAKE
 
-_DIRECTIONS = {
-    "yes": "distinguished, even without a causal mask", "no": "distinguished only with a causal mask",
-    "causal": "for causal models only", "unknown": "not stated",
-}  # fmt: skip
-_BEYOND = {
-    "defined": "the formula has a value", "clipped": "far offsets share one value",
-    "resized": "learned values are resampled", "undefined": "the formula has no value",
-}  # fmt: skip
 _KINDS = {
     "answer": "Tokens, followed by an answer",
     "labels": "Tokens, with a label for all or some of them",
@@ -174,20 +166,29 @@ def _text(words: str) -> str:
 
 
 def _encoding(entry: Entry) -> str:
-    key, encoding = entry.key, registry.get(entry.key)
-    latex = getattr(encoding, "formula", "")
-    told = prose.parts(registry.page(key), *([latex] if latex else []))
+    key, shown = entry.key, card(entry)
+    told, encoding = shown.told, shown.encoding
     parts = [f"# {key}\n", _raw(f"<p>{told.title}</p>")]
-    if use_when := getattr(encoding, "use_when", ""):
-        parts.append(_raw(f'<p class="use-when"><strong>Use it when</strong> {prose.inline(use_when)}.</p>'))
+    if entry.use_when:
+        parts.append(_raw(f'<p class="use-when"><strong>Use it when</strong> {prose.inline(entry.use_when)}.</p>'))
     if told.formula:
         parts += ["## Formula\n", _raw(told.formula)]
-    parts += ["## Picture\n", _raw(f'<div class="pictures">{pictures(key, encoding)}</div>'), _usage(key, encoding)]
-    parts += ["## Facts\n", _facts(entry, encoding), _options(encoding.options)]
+    parts += ["## Picture\n", _pictures(shown), _usage(key, encoding)]
+    parts += ["## Facts\n", _facts(shown), _options(encoding.options)]
     if told.rest:
         parts += ["## Details\n", _raw(told.rest)]
-    parts += [_findings(key), "## Source code\n", _source(key, encoding)]
+    parts += [_findings(shown), "## Source code\n", _source(key, encoding)]
     return "\n".join(part for part in parts if part)
+
+
+def _pictures(shown: Card) -> str:
+    """The figures of an encoding, or the sentence that says why there are none."""
+    figures = [
+        f"<figure><figcaption>{html.escape(title)}</figcaption>{svg}</figure>" for title, svg, _ in shown.figures
+    ]
+    notes = [html.escape(shown.missing)] if shown.missing else [f"{remark}." for remark in shown.remarks]
+    said = "".join(f'<p class="note">{note}</p>' for note in notes)
+    return _raw(f'<div class="pictures">{"".join(figures)}{said}</div>')
 
 
 def _usage(key: str, encoding: Encoding) -> str:
@@ -200,32 +201,11 @@ def _usage(key: str, encoding: Encoding) -> str:
     return "## Use\n\n" + python + "\n" + _code("sh", *shell)
 
 
-def _facts(entry: Entry, encoding: Encoding) -> str:
-    def rows() -> Iterator[tuple[str, str]]:
-        acts = [f"<code>{slot}</code>, {html.escape(SLOTS[slot].acts)}" for slot in encoding.slots]
-        if encoding.gate is not None:
-            acts.append(f"each layer computes a gate from its input, which {encoding.gate.kind} (see the details)")
-        yield "Acts on", "<br>".join(acts) or "nothing"
-        yield "Learns parameters", {"optional": "with an option"}.get(entry.learned, entry.learned)
-        needs = [catalogue.NEEDS[word] for word in catalogue.needs(entry.key) or ("",)]
-        yield "Needs", html.escape("; ".join(each[:1].lower() + each[1:] for each in needs))
-        yield "Left and right", _DIRECTIONS[encoding.direction]
-        yield "Beyond the training length", f"{entry.beyond}: {_BEYOND[entry.beyond]}"
-        if entry.reported is None:
-            yield "Longer sequences", "no published result was found"
-        else:
-            outcome, evidence, source = entry.reported
-            yield "Longer sequences", f"{outcome}: {prose.inline(evidence)} ({prose.inline(source)})"
-        if entry.use:
-            yield "Field of use", html.escape(USES[entry.use])
-        if also := getattr(encoding, "also_called", ()):
-            yield "Also called", html.escape(", ".join(also))
-        if other := getattr(encoding, "not_to_be_confused", {}):
-            yield "Not to be confused with", "<br>".join(_other(name, why) for name, why in other.items())
-        if entry.source:
-            yield "Source", prose.inline(entry.source)
-
-    return _table((), rows())
+def _facts(shown: Card) -> str:
+    facts = {name: "<br>".join(lines) for name, lines in shown.facts}
+    if others := shown.entry.not_to_be_confused:
+        facts["Not to be confused with"] = "<br>".join(_other(name, why) for name, why in others.items())
+    return _table((), facts.items())
 
 
 def _other(name: str, why: str) -> str:
@@ -234,18 +214,16 @@ def _other(name: str, why: str) -> str:
     return f"{word}: {prose.inline(why)}"
 
 
-def _findings(key: str) -> str:
+def _findings(shown: Card) -> str:
     parts = []
-    for study in findings.studies():
-        if key in study["of"]:
-            own = study["of"][key]
-            page = Path(study["page"])
-            link = f"[{page.name}](/results/{page.stem}.md)" if page.suffix == ".md" else f"`{page}`"
-            said = f" **{own['said']}**" if own["said"] else ""
-            parts.append(f"### {study['title']}\n\n{study['about']}{said} All results: {link}.\n")
-            if own["rows"]:
-                cells = ([html.escape(cell) for cell in row] for row in own["rows"])
-                parts.append(_table([html.escape(cell) for cell in study["head"]], cells))
+    for study in shown.studies:
+        page = Path(study.page)
+        link = f"[{page.name}](/results/{page.stem}.md)" if page.suffix == ".md" else f"`{page}`"
+        said = f" **{study.said}**" if study.said else ""
+        parts.append(f"### {study.title}\n\n{study.about}{said} All results: {link}.\n")
+        if study.rows:
+            cells = ([html.escape(cell) for cell in row] for row in study.rows)
+            parts.append(_table([html.escape(cell) for cell in study.head], cells))
     return "\n".join(["## Results in this repository\n", *parts]) if parts else ""
 
 

@@ -9,9 +9,6 @@ verdict.
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-import numpy as np
-
 import fastpe
 
 # %%
@@ -40,30 +37,13 @@ found = fastpe.compare(
 print(found)
 
 # %%
-# `found.rows` has one row for each run, length and metric. The metric of this task is the share of answers that are
-# entirely right.
+# `found.plot` draws the share of answers that are entirely right: a line for the mean of each encoding, a thin line for
+# each seed. The lengths beyond training are shaded.
 
-lengths = ["1-12", "13-24", "25-36"]
-right = {
-    (name, length): [
-        row["value"] for row in found.rows if (row["encoding"], row["length"], row["metric"]) == (name, length, "exact")
-    ]
-    for name in ("alibi", "rope")
-    for length in lengths
-}
-
-figure, panel = plt.subplots(figsize=(7, 3.8), layout="constrained")
-panel.axvspan(0.5, 2.4, color="0.93")
-panel.text(0.55, 4, "longer than in training", color="0.35")
-for name in ("alibi", "rope"):
-    values = np.array([right[name, length] for length in lengths], float) * 100
-    (line,) = panel.plot(lengths, values.mean(axis=1), marker="o", label=name)
-    panel.plot(lengths, values, color=line.get_color(), alpha=0.25, linewidth=0.8)
-panel.set(xlabel="length of the input", ylabel="right answers, %", ylim=(-3, 103), xlim=(-0.3, 2.4))
-panel.legend(title="mean, and each seed")
+figure = found.plot()
 
 # %%
-# The verdicts compare ALiBi with RoPE on the same seeds. "Not told apart" would mean that these seeds show no
+# The verdicts compare ALiBi with RoPE on the same seeds. "Inconclusive" would mean that these seeds show no
 # difference, not that there is none.
 
 for each in found.summary["comparisons"]:
@@ -75,6 +55,6 @@ for each in found.summary["comparisons"]:
 
 # %%
 # The study folder has a page, ``report.html``, with the same results, and tables for other programs.
+# ``fastpe.load_study(folder)`` reads the study again.
 
 print(sorted(path.name for path in (folder / "study").iterdir()))
-plt.show()

@@ -2,8 +2,8 @@
 A study's results with pandas
 =============================
 
-Every study writes ``results.csv``: one row for each run, length and metric. This example makes a small study and reads
-the file into a data frame.
+The results of a study as a data frame: one row for each run, length and metric. This example makes a small study, and
+computes means and paired differences.
 """
 
 # Needs: pandas
@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import pandas as pd
 
 import fastpe
 
@@ -34,9 +33,10 @@ found = fastpe.compare(
 )
 
 # %%
-# The table. `failed` is empty unless a run failed; `identity` names the run's settings, code, versions and CPU.
+# The table. It has the columns of ``results.csv``, which every study writes. `failed` is empty unless a run failed;
+# `identity` names the run's settings, code, versions and CPU.
 
-table = pd.read_csv(folder / "results.csv")
+table = found.frame()
 table[["task", "encoding", "seed", "length", "metric", "value"]].head()
 
 # %%
@@ -55,7 +55,7 @@ paired = wide.sub(wide["nope"], axis=0).drop(columns="nope").groupby(level=["tas
 paired.round(3)
 
 # %%
-# A figure with one panel for each task:
+# A figure with one panel for each task. `found.plot()` draws a similar one:
 
 figure, panels = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained", sharey=True)
 for panel, (task, rows) in zip(panels, exact.groupby("task"), strict=True):

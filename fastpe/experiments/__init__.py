@@ -14,9 +14,9 @@ Comparison   Statistics of an encoding and the baseline over seeds (`comparison.
 ===========  =========================================================================================================
 
 `compare` makes the runs of a study and writes the report; `existing_runs` writes the report of runs that exist. The
-report is made in `study_report`, `study_page` and `study_figure`. `table5` is the study of Table 5 of Li (2025), and
-`claims` judges the paper's claims about this table.
+report is made in `study_report` and `study_page`; `study_answer` has its words. `table5` is the study of Table 5 of
+Li (2025), and `claims` judges the paper's claims about this table.
 
-From outside: `claims_report`, `compare`, `existing_runs`, `jobs`, `local`, `plan`, `sections`, `study`, `study_figure`,
+From outside: `claims_report`, `compare`, `existing_runs`, `jobs`, `local`, `plan`, `sections`, `study`, `study_answer`,
 `study_folder`, `study_page`, `study_report`, `table5`, `tables_report`.
 """

@@ -163,7 +163,7 @@ def _order(pairs: Pairs, length: int) -> Verdict:
     words = [
         *([f"as in the paper: {', '.join(agree)}"] if agree else []),
         *([f"the other way round: {', '.join(against)}"] if against else []),
-        *([f"not told apart: {', '.join(unsure)}"] if unsure else []),
+        *([f"inconclusive: {', '.join(unsure)}"] if unsure else []),
     ]
     return _verdict(claim, length, FAILS if against else OPEN if unsure else HOLDS, "; ".join(words))
 
@@ -197,7 +197,7 @@ def _beats(name: str, others: Sequence[str], pairs: Pairs) -> tuple[str, str]:
             words.append(f"not compared with {other}: a run failed")
             verdict = FAILS if verdict == FAILS else OPEN
         elif not told_apart(pair):
-            words.append(f"not told apart from {other}'s ({ratio_of(pair)})")
+            words.append(f"not conclusively different from {other}'s ({ratio_of(pair)})")
             verdict = FAILS if verdict == FAILS else OPEN
         elif pair.difference.mean < 0:
             words.append(f"below {other}'s ({ratio_of(pair)})")

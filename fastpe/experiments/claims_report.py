@@ -82,15 +82,15 @@ def _rows(study: Study, summary: Summary, reading: str) -> Section:
 
 
 def _own(cell: Mapping[str, Any], mean: Mapping[str, Any]) -> tuple[str, str, str]:
-    ends = "-" if mean["low"] is None else f"[{mean['low']:.4g}, {mean['high']:.4g}]"
-    return f"{mean['mean']:.4g}", ends, f"{cell['mean']['mean']:.4g}"
+    ends = "-" if mean["low"] is None else f"[{mean['low']:.3g}, {mean['high']:.3g}]"
+    return f"{mean['mean']:.3g}", ends, f"{cell['mean']['mean']:.3g}"
 
 
 def _reference(study: Study) -> Section:
     rows = []
     for length in LENGTHS:
         point = reference_points(study, READINGS[0], length)
-        rows.append((str(length), f"{point['zero_predictor']:.4g}", f"{point['reversal_bound']:.4g}"))
+        rows.append((str(length), f"{point['zero_predictor']:.3g}", f"{point['reversal_bound']:.3g}"))
     lines = [
         "Zero predictor: the error of always answering 0, which is (N + 1) / 2 for plain targets.",
         "Reversal bound: the least expected error of a bidirectional model whose bias is symmetric (alibi), or that "
@@ -128,7 +128,7 @@ def _pairs(summary: Summary) -> Section:
                 pair = pairs[first, second]
                 smaller = first if pair and pair.difference.mean < 0 else second
                 told = ratio_of(pair) if pair else "a run failed"
-                verdict = smaller if told_apart(pair) else "not told apart"
+                verdict = smaller if told_apart(pair) else "inconclusive"
                 rows.append((reading, str(length), f"{first} / {second}", told, verdict))
     said = (
         "Ratios of errors on the same seeds, and p values of the sign-flip test, adjusted by Holm for the six pairs at "

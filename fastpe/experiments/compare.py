@@ -11,6 +11,7 @@ from fastpe.experiments import cluster as cluster_engine
 from fastpe.experiments import local, tuning
 from fastpe.experiments.jobs import FolderOutcomes, Job, Listener, make_job
 from fastpe.experiments.study import SETTINGS, SETTINGS_HELP, RunKey, Study
+from fastpe.experiments.study_answer import can_be_concluded
 from fastpe.experiments.study_folder import (
     FAILED,
     FILE,
@@ -93,7 +94,8 @@ def compare(
     Returns
     -------
     Compared or None
-        The study with its results; None if `shard` is given.
+        The study with its results: `frame` returns them as a data frame, `plot` draws them. None if `shard` is given.
+        `load_study` reads them again.
 
     Raises
     ------
@@ -132,6 +134,8 @@ def compare(
     place = folder / RUNS if runs is None else Path(runs)
     config_file.check_folder(place)
     notify = progress or (lambda event: None)
+    for line in can_be_concluded(study):
+        notify(Noted(line))
 
     def do(jobs: Sequence[Job]) -> FolderOutcomes:
         if cluster is None:

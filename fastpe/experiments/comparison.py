@@ -195,6 +195,15 @@ def _enough(effect: float, count: int, family: int) -> bool:
     return _can_be_significant(count, family) and (math.isinf(effect) or _power(effect, count, family) >= POWER)
 
 
+def least_seeds(family: int = 1) -> int:
+    """The least number of seeds with which a difference can be significant.
+
+    >>> least_seeds(), least_seeds(9)
+    (6, 9)
+    """
+    return next(count for count in itertools.count(1) if _can_be_significant(count, family))
+
+
 def _can_be_significant(count: int, family: int) -> bool:
     return 2.0 ** (1 - count) <= ALPHA / family
 
@@ -224,7 +233,7 @@ class Comparison:
         The p value of `equivalence` with the margin, adjusted by Holm for the family; None if there is no margin.
     verdict : str
         "equivalent" if `within` is at most 5 %, whether or not the difference is significant; else "better" or "worse"
-        if `adjusted` is at most 5 %; else "not told apart".
+        if `adjusted` is at most 5 %; else "inconclusive".
     could_find : float or None
         The difference that these seeds can detect, see `detectable`.
     needed : int or None
@@ -240,7 +249,7 @@ class Comparison:
     needed: int | None
 
 
-VERDICTS = ("better", "worse", "equivalent", "not told apart")
+VERDICTS = ("better", "worse", "equivalent", "inconclusive")
 
 
 def compare_paired(
@@ -267,7 +276,7 @@ def compare_paired(
     >>> base = [0.50, 0.51, 0.49, 0.52, 0.50, 0.48]
     >>> found = compare_paired([([x + 0.2 for x in base], base), (base, base)], larger_is_better=True, margin=0.05)
     >>> [each.verdict for each in found]
-    ['not told apart', 'equivalent']
+    ['inconclusive', 'equivalent']
     >>> found[0].adjusted, found[0].needed
     (0.0625, 7)
     """
@@ -294,4 +303,4 @@ def _verdict(mean: Estimate, adjusted: float, within: float | None, larger_is_be
         return "equivalent"
     if adjusted <= ALPHA:
         return "better" if (mean.mean > 0) == larger_is_better else "worse"
-    return "not told apart"
+    return "inconclusive"

@@ -18,6 +18,7 @@ from fastpe.experiments.study_folder import (
     Compared,
     FinishedRun,
     check_folder,
+    collect,
     finished_run,
     finished_runs,
     hold,
@@ -50,28 +51,53 @@ class _Found(NamedTuple):
     all: dict[str, FinishedRun]
 
 
-def report_study(out: Path, runs: Path | None = None) -> Compared:
-    """Write the report of a study folder again. Its runs may have been made with other versions and on other CPUs.
+def load_study(folder: str | Path, runs: str | Path | None = None) -> Compared:
+    """Read the results of a study from its folder, as `fastpe.compare` returned them. Nothing is trained or written.
 
     Parameters
     ----------
-    out : Path
+    folder : str or pathlib.Path
         The study folder.
-    runs : Path, optional
-        The folder of the runs, by default ``out/runs``.
+    runs : str or pathlib.Path, optional
+        The folder of the runs, by default ``folder/runs``.
+
+    Returns
+    -------
+    Compared
 
     Raises
     ------
     RunError
         If the folder is not a study folder, or runs are missing; the message states their number.
+
+    Examples
+    --------
+    >>> load_study("missing")
+    Traceback (most recent call last):
+    fastpe.training.config_file.RunError: missing is not a study folder: it has no study.toml
     """
+    study, found = _read(Path(folder), None if runs is None else Path(runs))
+    return collect(study, Path(folder), found.runs, found.choices)
+
+
+def report_study(out: Path, runs: Path | None = None) -> Compared:
+    """Write the report of a study folder again; see `load_study`.
+
+    The runs may have been made with other versions and on other CPUs.
+    """
+    study, found = _read(out, runs)
+    return write_report(study, out, found.runs, found.choices)
+
+
+def _read(out: Path, runs: Path | None) -> tuple[Study, _Found]:
+    """Read the study of a folder, and all its runs."""
     try:
         study = Study.read(out / FILE)
     except FileNotFoundError as error:
         raise RunError(f"{out} is not a study folder: it has no {FILE}") from error
     where = "" if runs is not None else f", or name the folder of the runs with --runs if it is not {out / RUNS}"
-    found = _found(study, finished_runs(out / RUNS if runs is None else runs), read_failures(out), out, where)
-    return write_report(study, out, found.runs, found.choices)
+    finished = finished_runs(out / RUNS if runs is None else runs)
+    return study, _found(study, finished, read_failures(out), out, where)
 
 
 def _found(

@@ -79,10 +79,15 @@ def rows(study: Study, outcomes: Outcomes, facts: Mapping[RunKey, Mapping[str, s
     return found
 
 
+def columns(table: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The columns of the table; "chosen" is the last one in a study that chooses settings."""
+    return (*COLUMNS, *(("chosen",) if any("chosen" in row for row in table) else ()))
+
+
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
     """The table as CSV, with numbers in full precision."""
-    columns = (*COLUMNS, *(("chosen",) if any("chosen" in row for row in table) else ()))
-    return csv_text(columns, ([row.get(column) for column in columns] for row in table))
+    names = columns(table)
+    return csv_text(names, ([row.get(name) for name in names] for row in table))
 
 
 def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: str) -> list[float | None]:

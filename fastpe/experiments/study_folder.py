@@ -13,16 +13,21 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastpe.base import files, stored
+from fastpe.base.frames import frame
 from fastpe.base.stored import DamagedFileError, Unfit
-from fastpe.experiments import results, study_report, tuning
+from fastpe.experiments import results, study_answer, study_page, study_report, tuning
 from fastpe.experiments.study import RunKey, Study, candidate_name
 from fastpe.experiments.tuning import Choices
+from fastpe.pictures import plots
 from fastpe.training import config_file, metrics_file, result_file
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RUNS, FILE, FAILED = "runs", "study.toml", "failed.json"
 
@@ -48,7 +53,51 @@ class Compared:
     out: Path
 
     def __repr__(self) -> str:
-        return f"<Compared in {self.out}: {study_report.verdict(self.study, self.summary)[0]}>"
+        return f"<Compared in {self.out}: {study_answer.answer(self.study, self.summary)}>"
+
+    def _repr_html_(self) -> str:
+        """A notebook shows the answer, and the means of all encodings on all tasks."""
+        return study_page.notebook(self.study, self.summary)
+
+    def frame(self) -> Any:
+        """Return all results as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame or polars.DataFrame
+            A row for each run, length and metric, with the columns of ``results.csv``: ``task``, ``encoding``,
+            ``seed``, ``length``, ``metric``, ``value``, ``updates``, ``seconds``, ``identity``, ``cpu``, ``failed``. It
+            is a frame of polars if pandas is missing.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If neither pandas nor polars is installed.
+
+        Examples
+        --------
+        >>> table = load_study("compare").frame()  # doctest: +SKIP
+        >>> table[table.metric == "exact"].groupby(["encoding", "length"]).value.mean()  # doctest: +SKIP
+        """
+        return frame(results.columns(self.rows), self.rows)
+
+    def plot(self) -> "Figure":
+        """Draw the results of each task over length, as the page does.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If matplotlib is not installed.
+
+        Examples
+        --------
+        >>> load_study("compare").plot().savefig("study.png")  # doctest: +SKIP
+        """
+        return plots.drawn([study_page.plot(self.study, self.summary, task) for task in self.study.tasks])
 
 
 class FinishedRun(NamedTuple):
@@ -157,7 +206,16 @@ def _reason(key: str, value: Any) -> None:
 def write_report(
     study: Study, out: Path, runs: Mapping[RunKey, FinishedRun], choices: Choices | None = None
 ) -> Compared:
-    """Compute the statistics of the runs of a study, write them and the report into the study folder, and return them.
+    """Write the report into the study folder, and return the results; see `collect`."""
+    found = collect(study, out, runs, choices)
+    configs = tuning.configs(study, list(study.run_keys()), choices or {})
+    for name, content in study_report.files_of(study, found.summary, found.rows, _curves(configs, runs)).items():
+        files.write_file(out / name, content)
+    return found
+
+
+def collect(study: Study, out: Path, runs: Mapping[RunKey, FinishedRun], choices: Choices | None = None) -> Compared:
+    """Compute the statistics of the runs of a study. Nothing is written.
 
     Parameters
     ----------
@@ -178,16 +236,12 @@ def write_report(
     for each in summary["cells"] if len(summary["cpus"]) > 1 else ():
         own = {runs[RunKey(each["task"], each["encoding"], seed)].cpu for seed in study.each_seed}
         each["mixed"] = len(own - {""}) > 1
-    configs = tuning.configs(study, list(runs), choices)
     if study.choose:
         summary["choosing"] = tuning.facts(study, choices)
         for key, own_facts in facts.items():
             best = choices[key.task, key.encoding].chosen
             own_facts["chosen"] = "" if best is None else candidate_name(study.candidates[best])
-    found = Compared(study, summary, results.rows(study, outcomes, facts), out)
-    for name, content in study_report.files_of(study, summary, found.rows, _curves(configs, runs)).items():
-        files.write_file(out / name, content)
-    return found
+    return Compared(study, summary, results.rows(study, outcomes, facts), out)
 
 
 def _not_made(key: RunKey, choices: Choices) -> FinishedRun:

@@ -10,6 +10,14 @@ from fastpe.experiments.sections import Section, as_markdown
 from fastpe.paper_claims.tables import TITLES, JudgedCell, outside
 
 TITLE = "Tables 1 to 4 of Li (2025), recomputed"
+_KEY = (
+    "Verdicts: TRUE: proved, or every case was tried. TRUE IF: true under an assumption. FALSE: refuted by a "
+    "counterexample. VACUOUS: true, but a trivial bound is at least as good. UNDEFINED: a definition is missing, or "
+    "readings of the text differ. EMPIRICAL: only training can decide.",
+    'Codes in the column "rests on" and in reasons: C1 to C121 are claims of the text of the paper (fastpe theory '
+    "--claims C13 prints one). T1.2.3 is the claim of a single cell: table 1, row 2, column 3. P1 to P13 are the "
+    "propositions that help(fastpe.theory) lists.",
+)
 _HEAD = ("encoding", "of", "printed", "computed", "verdict", "rests on", "reason")
 
 
@@ -47,11 +55,10 @@ def files_of(cells: Sequence[JudgedCell]) -> dict[str, bytes]:
         "cells": [each.to_dict() for each in cells],
     }
     said = tables(cells)
-    parts = [study_page.section(each.title, study_page.claimed(each)) for each in said]
     return {
         "tables.md": as_markdown(said).encode(),
         "tables.json": (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode(),
-        "tables.html": study_page.document(TITLE, parts).encode(),
+        "tables.html": study_page.sections_page(TITLE, said[1:], [*_together(cells), *_KEY]).encode(),
     }
 
 

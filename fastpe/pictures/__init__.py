@@ -1,4 +1,5 @@
 """Pictures of encodings. Their numbers become panels, which are drawn as figures, SVG or text.
 
-From outside: `atlas.page`, `canvas`, `curves`, `figure`, `look`, `mathml`, `show`, `svg`, `text`, `web`.
+From outside: `atlas.page`, `axes`, `canvas`, `colours`, `curves`, `figure`, `look`, `mathml`, `plots`, `run_figure`,
+`show`, `svg`, `text`, `web`.
 """

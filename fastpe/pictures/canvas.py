@@ -1,13 +1,16 @@
-"""Common code of all figures: the check for matplotlib, settings, and files whose bytes depend on the data only."""
+"""Common code of all matplotlib figures: the check for matplotlib, settings, and files that depend on the data only."""
 
 import io
 from importlib.util import find_spec
 from typing import Any
 
-from fastpe.pictures.colours import style
+from fastpe.pictures.colours import Colour
 
-MISSING = "plots need matplotlib: pip install -e '.[plots]' from a clone of fastpe"
-KINDS = ("png", "svg", "pdf")
+MISSING = (
+    "figures as .png and .pdf need matplotlib: pip install matplotlib; a name that ends in .svg works without it, "
+    "such as --out figure.svg"
+)
+KINDS = ("svg", "png", "pdf")
 
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None},
@@ -17,15 +20,20 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def stroke(place: int) -> dict[str, Any]:
-    """Return colour and dashes of the line with this number as keywords of matplotlib's `plot`."""
-    colour, dashes = style(place)
-    return {"color": colour, "linestyle": (0, tuple(map(float, dashes.split()))) if dashes else "-"}
+def stroke(colour: Colour, dashes: str) -> dict[str, Any]:
+    """Return colour and dashes of a line as keywords of matplotlib's `plot`."""
+    return {"color": colour.light, "linestyle": (0, tuple(map(float, dashes.split()))) if dashes else "-"}
 
 
 def available() -> bool:
     """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
+
+
+def need() -> None:
+    """Raise ModuleNotFoundError if matplotlib is not installed."""
+    if not available():
+        raise ModuleNotFoundError(MISSING)
 
 
 def content(figure: Any, kind: str) -> bytes:

@@ -80,8 +80,7 @@ def show(
     >>> show(model, theory=True).axes[0].get_title()
     'spectrum'
     """
-    if not canvas.available():
-        raise ModuleNotFoundError(canvas.MISSING)
+    canvas.need()
     if isinstance(what, str) and not _is_file(what):
         if layer is not None:
             raise ValueError(f"layer={layer!r} needs a model or a run, not the name of an encoding, {what!r}")

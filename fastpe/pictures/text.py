@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from fastpe.pictures.colours import rgb
+from fastpe.pictures.axes import number
+from fastpe.pictures.colours import of_lines, rgb
 from fastpe.pictures.look import Look, heading, joined
 from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 
 _MOST_LINES = 24  # lines of a map
 _CHART_LINES = 11
 _MARKS = "0123456789abcdef"
-_CURVES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2", "#999999")  # Okabe and Ito's
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Glyphs:
     """The characters to draw with, and whether to use colours.
 
     `ramp` and `signed` go from the smallest value to the largest. The middle character of `signed` stands for 0, the
-    strokes before it for negative values, and the other characters for positive values.
+    strokes before it for negative values, and the other characters for positive values. `light` states whether the
+    background is light.
     """
 
     ramp: str
@@ -31,6 +32,7 @@ class Glyphs:
     across: str
     down: str
     colour: bool = False
+    light: bool = False
 
 
 ASCII = Glyphs(".:-=+*#%@", "m=- .+#", "-", "|")
@@ -51,7 +53,7 @@ def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
     for slot, views in look.views.items():
         lines += [Text(), *_wrapped(f"{heading(slot)}", width, "bold")]
         for row in _paired(views, width):
-            blocks = [_lines(view, (width - 2 * (len(row) - 1)) // len(row), glyphs) for view in row]
+            blocks = [_lines(view, look.name, (width - 2 * (len(row) - 1)) // len(row), glyphs) for view in row]
             lines += [Text(), *_beside(blocks, width)]
     return lines
 
@@ -93,8 +95,8 @@ def _beside(blocks: Sequence[list[Text]], width: int) -> list[Text]:
     return lines
 
 
-def _lines(view: View, width: int, glyphs: Glyphs) -> list[Text]:
-    return _map(view, width, glyphs) if isinstance(view, Map) else _curves(view, width, glyphs)
+def _lines(view: View, encoding: str, width: int, glyphs: Glyphs) -> list[Text]:
+    return _map(view, width, glyphs) if isinstance(view, Map) else _curves(view, encoding, width, glyphs)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -143,12 +145,12 @@ def _map(view: Map, width: int, glyphs: Glyphs) -> list[Text]:
     axes = "" if view.rows.label == view.columns.label else f": {view.rows.label} down, {view.columns.label} across"
     lines = [_clipped(view.title + axes if len(view.title + axes) <= width else view.title, width)]
     done = 0
-    for number, group in enumerate(rows):
-        if number:
+    for place, group in enumerate(rows):
+        if place:
             lines.append(Text(glyphs.across * (gutter + across * wide + len(breaks))))
         for at in range(0, len(group), per_line):
             label = _coordinate(view.rows.values[group[at][0]])
-            shown = at == 0 or (number + 1 == len(rows) and at + per_line >= len(group))
+            shown = at == 0 or (place + 1 == len(rows) and at + per_line >= len(group))
             line = Text((label if shown else "").rjust(gutter - 1) + " ")
             pair = cells[done + at : done + min(at + per_line, len(group))]
             for c in range(across):
@@ -194,13 +196,13 @@ def _under(axis: Axis, groups: Sequence[Sequence[Array]], wide: int) -> str:
 
 def _legend(view: Map, rows: Sequence[Array], columns: Sequence[Array], width: int, glyphs: Glyphs) -> list[Text]:
     low, high = view.limits()
-    text = Text(f"{low:.4g} ")
+    text = Text(f"{number(low)} ")
     if glyphs.colour:
         for k in range(24):
             text.append("█", _rgb(k / 23, view.signed))
     else:
         text.append(glyphs.signed if view.signed else glyphs.ramp)
-    text.append(f" {high:.4g}")
+    text.append(f" {number(high)}")
     tall, wide = max(map(len, rows)), max(map(len, columns))
     unit = Text(f"{view.unit} ")
     fits = len(unit) + len(text) <= width  # a truncated number would be wrong
@@ -224,11 +226,11 @@ def _clipped(text: str | Text, width: int) -> Text:
 # Curves
 
 
-def _curves(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
+def _curves(view: Curves, encoding: str, width: int, glyphs: Glyphs) -> list[Text]:
     title = f"{view.title} ({view.unit})" if view.unit not in view.title else view.title
     lines = [_clipped(f"{title}, over {view.x.label}", width)]
     if len(view.x.values) > 1 and any(np.isfinite(_scaled(view, line)).any() for line in view.lines.values()):
-        lines += _chart(view, width, glyphs)
+        lines += _chart(view, encoding, width, glyphs)
     return [*lines, *_numbers(view, width)]
 
 
@@ -243,16 +245,17 @@ def _along(view: Curves, coordinates: Array) -> Array:
     return np.log10(coordinates) if view.log_x else coordinates
 
 
-def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
+def _chart(view: Curves, encoding: str, width: int, glyphs: Glyphs) -> list[Text]:
     heights = [_scaled(view, line) for line in view.lines.values()]
     every = np.concatenate([line[np.isfinite(line)] for line in heights])
     low, high = float(every.min()), float(every.max())
-    names = [_number(10**edge if view.log else edge) for edge in (high, low)]
+    names = [number(10**edge if view.log else edge) for edge in (high, low)]
     gutter = max(map(len, names)) + 1
     across = min(width - gutter, 120)
-    x = view.x.values
+    x, styles = view.x.values, of_lines(encoding, [*view.lines])
+    colours = [colour.light if glyphs.light else colour.dark for colour, _ in styles.values()]
     lines = []
-    for at, row in enumerate(_canvas(view, heights, across, (low, high), glyphs)):
+    for at, row in enumerate(_canvas(view, heights, colours, across, (low, high), glyphs)):
         line = Text((names[0] if at == 0 else names[1] if at == _CHART_LINES - 1 else "").rjust(gutter - 1) + " ")
         for mark, style in row:
             line.append(mark, style)
@@ -267,8 +270,9 @@ def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
 
 
 def _canvas(
-    view: Curves, heights: Sequence[Array], across: int, limits: tuple[float, float], glyphs: Glyphs
-) -> list[list[tuple[str, str]]]:
+    view: Curves, heights: Sequence[Array], colours: Sequence[str], across: int, limits: tuple[float, float],
+    glyphs: Glyphs,
+) -> list[list[tuple[str, str]]]:  # fmt: skip
     """Return rows of styled characters. Curves cover the rules at the ends of training; the first curve is on top."""
     x, (low, high) = _along(view, view.x.values), limits
 
@@ -282,10 +286,10 @@ def _canvas(
     if view.level is not None and low < (level := float(_scaled(view, np.array(view.level)))) < high:
         rows[row_of(level)] = [(glyphs.across, "dim")] * across
     places = np.linspace(x[0], x[-1], across)
-    for number, line in reversed(list(enumerate(heights))):
+    for place, line in reversed(list(enumerate(heights))):
         for column, height in enumerate(np.interp(places, x, line)):
             if math.isfinite(height):
-                rows[row_of(height)][column] = (_MARKS[number], _CURVES[number % len(_CURVES)])
+                rows[row_of(height)][column] = (_MARKS[place], colours[place])
     return rows
 
 
@@ -302,13 +306,9 @@ def _numbers(view: Curves, width: int) -> list[Text]:
         places = np.flatnonzero(np.isin(x, np.concatenate([[0, x[0], x[-1]], powers, -powers])))
     head = ["", *(name or view.unit for name in view.lines)]
     rows = [head] + [
-        [_coordinate(x[place]), *(_number(line[place]) for line in view.lines.values())] for place in places
+        [_coordinate(x[place]), *(number(line[place]) for line in view.lines.values())] for place in places
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     while sum(widths) + 2 * (len(widths) - 1) > width and len(widths) > 2:
         widths.pop()
     return [Text("  ".join(cell.rjust(size) for cell, size in zip(row, widths, strict=False)).rstrip()) for row in rows]
-
-
-def _number(value: float) -> str:
-    return f"{value + 0.0:.4g}" if math.isfinite(value) else "-"  # + 0.0 turns -0 into 0

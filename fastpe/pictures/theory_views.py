@@ -13,6 +13,7 @@ import numpy as np
 from fastpe.encodings import combined
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec
+from fastpe.pictures.axes import DISTANCE, LENGTH, PAIR, POSITION
 from fastpe.pictures.panels import Array, Axis, Curves, View
 from fastpe.pictures.views import MOST_CURVES
 from fastpe.theory.biases import drifts, effects, last_row
@@ -113,7 +114,7 @@ def _table(slot: str, subject: _Subject) -> list[View]:
     table, trained = _first(subject.slots[slot], 2), _first(subject.trained[slot], 2)
     views: list[View] = []
     if subject.longer:
-        where = Axis("position", np.arange(length), _end(subject))
+        where = Axis(POSITION, np.arange(length), _end(subject))
         far = drift(np.concatenate([trained, table]), n)
         views.append(Curves("drift from the nearest trained row", where, {"distance": far}, "distance"))
     groups = {f"first {n}": trained, f"all {length}": table} if subject.longer else {"": table}
@@ -123,7 +124,7 @@ def _table(slot: str, subject: _Subject) -> list[View]:
         views.append(Curves("spectrum", number, spectra, "size", log=True))
     if subject.on_a_line and length > 1:
         lags = _padded({name: kernel_by_lag(rows) for name, rows in groups.items()})
-        where = Axis("lag (positions)", np.arange(length), _end(subject))
+        where = Axis(DISTANCE, np.arange(length), _end(subject))
         views.append(Curves("kernel: mean product of two rows", where, lags, "dot product"))
     return views + _information(table, length, n)
 
@@ -169,7 +170,7 @@ def _information(table: Array, length: int, train_length: int) -> list[View]:
 def _angles(slot: str, subject: _Subject) -> list[View]:
     angles, trained = _first(subject.slots[slot], 3), _first(subject.trained[slot], 3)
     n, length = subject.spec.train_length, subject.spec.length
-    pairs = Axis("pair of channels", np.arange(angles.shape[2]))
+    pairs = Axis(PAIR, np.arange(angles.shape[2]))
     views: list[View] = []
     if subject.on_a_line and n > 1 and (omega := frequencies(trained)) is not None:
         lines = _by_head(turns(omega, n))
@@ -183,7 +184,7 @@ def _angles(slot: str, subject: _Subject) -> list[View]:
     if subject.on_a_line and length > 1:
         growth = subject.slots.get("growth")
         if growth is None or np.shape(growth)[-1] == angles.shape[2]:
-            lag = Axis("lag (positions)", np.arange(length), _end(subject))
+            lag = Axis(DISTANCE, np.arange(length), _end(subject))
             lines = _by_head(similarity(angles, None if growth is None else _first(growth, 2)))
             views.append(Curves("equal query and key", lag, lines, "score over lag 0"))
     return views
@@ -210,7 +211,7 @@ def _bias(slot: str, subject: _Subject) -> list[View]:
     built = {each: subject.filled(int(each)) for each in lengths.tolist()}
     by_length = {each: last_row(slots, each) for each, slots in built.items()}
     reach = reach_over_length(lambda each: by_length[each], lengths.tolist(), n)
-    where = Axis("length (positions)", lengths, _end(subject))
+    where = Axis(LENGTH, lengths, _end(subject))
     keys = {**_by_head(reach["perplexity"], "bias"), "no bias": lengths.astype(np.float64)}
     effect = np.array([[head.value for head in effects(slots, each, causal=causal)] for each, slots in built.items()])
     views: list[View] = [

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.slots import Spec
+from fastpe.pictures.axes import ADDED, DISTANCE, OFFSET, PAIR, POSITION
 from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 
 Slots = Mapping[str, Any]
@@ -32,7 +33,7 @@ def _some(count: int, most: int = MOST_POSITIONS) -> Array:
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
-def _positions(spec: Spec, label: str = "position") -> Axis:
+def _positions(spec: Spec, label: str = POSITION) -> Axis:
     return Axis(label, _some(spec.length), _ends(spec, spec.length, (1,)))
 
 
@@ -47,7 +48,7 @@ def _ends(spec: Spec, beyond: int, signs: Iterable[int]) -> tuple[float, ...]:
 def _offsets(spec: Spec, reach: int) -> Axis:
     """Return the offsets from -reach to reach, or from -reach to 0 with a causal mask."""
     values = np.arange(-reach, 1 if spec.causal else reach + 1)
-    return Axis("key - query (positions)", values, _ends(spec, reach + 1, (-1,) if spec.causal else (-1, 1)))
+    return Axis(OFFSET, values, _ends(spec, reach + 1, (-1,) if spec.causal else (-1, 1)))
 
 
 def _sample(array: Array, axes: int) -> Array:
@@ -103,7 +104,7 @@ def _taps(slot: str, spec: Spec, slots: Slots) -> list[View]:
 
 def _angles(slot: str, spec: Spec, slots: Slots) -> list[View]:
     angles = _sample(slots[slot], 3)
-    where, pairs = _positions(spec), Axis("pair of channels", np.arange(angles.shape[2]))
+    where, pairs = _positions(spec), Axis(PAIR, np.arange(angles.shape[2]))
     heads = _heads(len(angles), MOST_CURVES)
     chosen = angles[0][where.values]
     both = np.concatenate([np.cos(chosen), np.sin(chosen)], axis=1)
@@ -163,7 +164,7 @@ def _decay(spec: Spec, angles: Mapping[str, Array], growth: Array | None) -> Cur
             with np.errstate(over="ignore"):
                 grown = cosines[:, :count] * np.exp(logarithms - logarithms[0])[:, :count]
             lines[_named("with growth", head)] = np.where(np.isfinite(grown), grown, np.nan).mean(axis=1)
-    distance = Axis("distance (positions)", np.arange(spec.length), _ends(spec, spec.length, (1,)))
+    distance = Axis(DISTANCE, np.arange(spec.length), _ends(spec, spec.length, (1,)))
     return Curves("decay: mean cosine of angle differences", distance, lines, "mean cosine")
 
 
@@ -185,7 +186,7 @@ def _rotors(slot: str, spec: Spec, slots: Slots) -> list[View]:
         for head, h in heads.items()
     ]
     alike = np.einsum("hnrij,hrij->hn", maps, maps[:, 0]) / (maps.shape[2] * block)
-    distance = Axis("distance (positions)", np.arange(spec.length), _ends(spec, spec.length, (1,)))
+    distance = Axis(DISTANCE, np.arange(spec.length), _ends(spec, spec.length, (1,)))
     lines = {head or slot: alike[h] for head, h in _heads(len(maps), MOST_CURVES).items()}
     return [
         *_comparable(shown),
@@ -200,7 +201,7 @@ def _growth(slot: str, spec: Spec, slots: Slots) -> list[View]:
     factors[~np.isfinite(factors)] = np.nan
     lines = {f"pair {p}": factors[:, p] for p in _some(growth.shape[1], MOST_CURVES)}
     distance = Axis("distance of key behind query (positions)", np.arange(spec.length), _ends(spec, spec.length, (1,)))
-    where, pairs = _positions(spec), Axis("pair of channels", np.arange(growth.shape[1]))
+    where, pairs = _positions(spec), Axis(PAIR, np.arange(growth.shape[1]))
     return [
         Curves("factor on a product of query and key", distance, lines, "factor"),
         Map("natural logarithm of the factor", where, pairs, growth[where.values], "logarithm"),
@@ -217,7 +218,7 @@ def _over_offsets(slot: str, spec: Spec, slots: Slots) -> list[View]:
     # scores are compared with that of offset 0, which all queries see
     lines = {head or slot: _attended(rows[h, places], rows[h, last]) for head, h in heads.items()}
     masked = any(np.isnan(line).any() for line in lines.values())
-    return [Curves(slot, x, lines, "added to the score", masked=masked)]
+    return [Curves(slot, x, lines, ADDED, masked=masked)]
 
 
 def _row_scale(slot: str, spec: Spec, slots: Slots) -> list[View]:
@@ -314,7 +315,7 @@ def _squares(title: str, spec: Spec, scores: Array) -> list[Map]:
     for head, h in heads.items():
         dispatch = _attended(seen[h], np.fmax.reduce(seen[h], axis=1, keepdims=True))
         masked = bool((np.isnan(dispatch) & ~np.isnan(seen[h])).any())
-        maps.append(Map(_named(title, head), queries, keys, dispatch, "added to the score", masked=masked))
+        maps.append(Map(_named(title, head), queries, keys, dispatch, ADDED, masked=masked))
     return maps
 
 

@@ -5,17 +5,20 @@ initial weights (``init``), the test sequences (``test``) and random positions (
 continues from the checkpoint of the last epoch, and ends with the same bits as an uninterrupted run.
 """
 
+import html
 import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastpe.base import files, validation
+from fastpe.base.frames import frame
+from fastpe.base.shielded import load
 from fastpe.encodings import combined, registry
 from fastpe.kernels.threads.team import threads_for
 from fastpe.model import precision
@@ -36,12 +39,12 @@ from fastpe.training.stopping import RISING, Progress, reason_to_end
 from fastpe.training.text_data import TextData, text_parts
 from fastpe.training.validation import TextValidation, Validation, validation_of
 
-_SAID = {
-    "mse": ("mse", "mean squared error"),
-    "exact": ("exact", "exact answers"),
-    "loss": ("bits_per_byte", "bits per byte"),
-}
-"""For the first metric of a result: the metric that summarizes the result, and the name of that metric."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUMMARY = {"answer": "exact", "labels": "exact", "numbers": "mse", "text": "bits_per_byte"}
+"""The metric that summarizes a result, by the kind of the task."""
+_SAID = {"mse": "mean squared error", "exact": "exact answers", "bits_per_byte": "bits per byte"}
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
 
@@ -80,14 +83,86 @@ class TrainResult:
 
     def __repr__(self) -> str:
         done = self.result["train"]
-        key, what = _SAID[METRICS[self.config.chosen.task.kind][0]]
+        key = SUMMARY[self.config.chosen.task.kind]
         errors = [f"{length}: {_figure(test[key])}" for length, test in self.result["test"].items()]
         where = f" run folder {self.run}" if self.run is not None else " no run folder"
         return (
             f"<TrainResult: {self.config.encoding}, task {self.config.task}, seed {self.config.seed}\n"
             f" {done['steps']:,} steps in {done['seconds']:.1f} s, loss {_figure(done['loss'])}\n"
-            f" {what} at length {', '.join(errors) or '-'}\n{where}>"
+            f" {_SAID[key]} at length {', '.join(errors) or '-'}\n{where}>"
         )
+
+    def _repr_html_(self) -> str:
+        """A notebook shows the settings in a line and the test results as a table."""
+        done, key = self.result["train"], SUMMARY[self.config.chosen.task.kind]
+        said = (
+            f"{self.config.encoding} on {self.config.task}, seed {self.config.seed}: {done['steps']:,} updates in "
+            f"{done['seconds']:.1f} s, training loss {_figure(done['loss'])}"
+        )
+        heads = "".join(f"<th>{html.escape(length)}</th>" for length in self.result["test"])
+        values = [test[key] for test in self.result["test"].values()]
+        shown = [f"{100 * each:.3g} %" if key == "exact" and each is not None else _figure(each) for each in values]
+        cells = "".join(f"<td>{each}</td>" for each in shown)
+        table = f"<tr><th>test length</th>{heads}</tr><tr><th>{_SAID[key]}</th>{cells}</tr>"
+        return f"<p>{html.escape(said)}</p>" + (f"<table>{table}</table>" if heads else "")
+
+    def frame(self) -> Any:
+        """Return the losses of the training and the results of the tests as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame or polars.DataFrame
+            A row for each value, with the columns ``task``, ``encoding``, ``seed``, ``part`` ("train", "validation" or
+            "test"), ``epoch``, ``length``, ``metric`` and ``value``. It is a frame of polars if pandas is missing.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If neither pandas nor polars is installed.
+
+        Examples
+        --------
+        >>> from fastpe.training.config import TrainConfig
+        >>> small = TrainConfig("nope", width=8, hidden=8, samples=16, epochs=1, test_sequences=4)
+        >>> result = train(small, progress=False)
+        >>> table = result.frame()  # doctest: +SKIP
+        >>> table[table.part == "test"]  # doctest: +SKIP
+        """
+        own = {"task": self.config.task, "encoding": self.config.encoding, "seed": self.config.seed}
+        rows: list[dict[str, Any]] = []
+        for line in self.history:
+            at = {**own, "epoch": line["epoch"]}
+            rows.append({**at, "part": "train", "metric": "loss", "value": line["loss"]})
+            validated = (line.get("validation") or {}).items()
+            rows += [{**at, "part": "validation", "metric": key, "value": value} for key, value in validated]
+        for length, test in self.result["test"].items():
+            values = [(key, value) for key, value in test.items() if key in METRICS[self.config.chosen.task.kind]]
+            at = {**own, "part": "test", "length": length}
+            rows += [{**at, "metric": key, "value": value} for key, value in values]
+        return frame(("task", "encoding", "seed", "part", "epoch", "length", "metric", "value"), rows)
+
+    def plot(self) -> "Figure":
+        """Draw the losses by epoch, and the test results by length.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If matplotlib is not installed.
+
+        Examples
+        --------
+        >>> from fastpe.training.config import TrainConfig
+        >>> small = TrainConfig("nope", width=8, hidden=8, samples=16, epochs=1, test_sequences=4)
+        >>> result = train(small, progress=False)
+        >>> result.plot().savefig("run.png")  # doctest: +SKIP
+        """
+        # by name, because figures use results, and this is only their shorter spelling
+        figure: Figure = load("fastpe.pictures.run_figure").drawn(self)
+        return figure
 
 
 def _figure(value: float | None) -> str:

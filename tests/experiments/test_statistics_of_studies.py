@@ -85,7 +85,7 @@ def test_differences_are_adjusted_for_the_family():
 def test_the_same_encoding_under_two_names_is_not_told_apart():
     values = [0.1, 0.5, 0.7, 0.3, 0.9, 0.2]
     (found,) = comparison.compare_paired([(values, values)], larger_is_better=True)
-    assert (found.verdict, found.p, found.difference.mean, found.needed) == ("not told apart", 1.0, 0.0, None)
+    assert (found.verdict, found.p, found.difference.mean, found.needed) == ("inconclusive", 1.0, 0.0, None)
 
 
 @pytest.mark.parametrize(("larger", "verdict"), [(True, "better"), (False, "worse")])
@@ -127,7 +127,7 @@ def test_equivalence_is_adjusted_for_the_family():
     pairs = [(values, [0.0] * 5)]
     assert comparison.compare_paired(pairs, larger_is_better=True, margin=0.1)[0].verdict == "equivalent"
     for each in comparison.compare_paired(9 * pairs, larger_is_better=True, margin=0.1):
-        assert (each.within, each.verdict) == (9 / 32, "not told apart")
+        assert (each.within, each.verdict) == (9 / 32, "inconclusive")
         assert -0.1 < each.difference.low < each.difference.high < 0.1
     assert comparison.compare_paired(pairs, larger_is_better=True)[0].within is None
 

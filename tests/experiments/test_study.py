@@ -1,6 +1,7 @@
 """Studies: what is one, how it is made and made again, by shards too; what its files say."""
 
 import csv
+import html
 import io
 import json
 import shutil
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 from small_study import FILES, SMALL, STUDY, done
 
-from fastpe.experiments import results, study_folder, study_report
+from fastpe.experiments import results, study_answer, study_folder, study_report
 from fastpe.experiments.compare import compare
-from fastpe.experiments.existing_runs import merge, report_runs, report_study
+from fastpe.experiments.existing_runs import load_study, merge, report_runs, report_study
 from fastpe.experiments.study import RunKey, Study, varied
 from fastpe.training.config_file import RunError
 
@@ -134,8 +135,9 @@ def test_a_study_is_made_once(made):
     before = {path: path.stat().st_mtime_ns for path in (made.out / "runs").rglob("*.safetensors")}
     events = []
     again = compare(STUDY, out=made.out, workers=1, progress=events.append)
+    assert (load_study(made.out).summary, load_study(made.out).rows) == (made.summary, made.rows)
     assert (again.summary, again.rows) == (made.summary, made.rows)
-    assert events[0].reused == 12
+    assert next(each for each in events if hasattr(each, "reused")).reused == 12
     assert {path: path.stat().st_mtime_ns for path in (made.out / "runs").rglob("*.safetensors")} == before
 
 
@@ -147,7 +149,7 @@ def test_the_page_is_one_file_that_needs_no_other(made):
         assert mark not in page
     for name in (*STUDY.encodings, *STUDY.tasks):
         assert name in page
-    assert study_report.verdict(STUDY, made.summary)[0] in page
+    assert html.escape(study_answer.answer(STUDY, made.summary)) in page
 
 
 @pytest.mark.full("takes seconds")
@@ -185,7 +187,7 @@ def test_a_run_that_fails_is_counted_and_the_rest_goes_on(no_pdf, tmp_path):
 def test_the_same_encoding_under_two_names_finds_nothing(no_pdf, tmp_path):
     study = Study({"nope": {}, "again": {"encoding": "nope"}}, ["reverse"], seeds=6, settings=SMALL)
     found = compare(study, out=tmp_path / "out", workers=1)
-    assert {each["verdict"] for each in found.summary["comparisons"]} == {"not told apart"}
+    assert {each["verdict"] for each in found.summary["comparisons"]} == {"inconclusive"}
     assert all(each["difference"]["mean"] == 0 for each in found.summary["comparisons"])
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 6  # they are the same runs
 
@@ -223,7 +225,8 @@ def test_studies_share_the_runs_of_one_folder(made, tmp_path):
     events = []
     half = replace(STUDY, tasks={"reverse": {}})
     compare(half, out=tmp_path / "half", runs=made.out / "runs", progress=events.append)
-    assert (events[0].runs, events[0].reused) == (6, 6)
+    started = next(each for each in events if hasattr(each, "reused"))
+    assert (started.runs, started.reused) == (6, 6)
     assert not (tmp_path / "half" / "runs").exists()
     again = report_study(tmp_path / "half", made.out / "runs")
     assert again.summary["cells"] == [each for each in made.summary["cells"] if each["task"] == "reverse"]
@@ -271,8 +274,9 @@ def test_cells_of_several_cpus_are_marked(made, tmp_path):
     known = {cell: study_folder.FinishedRun(result, None, "x", cpu) for cell, cpu in cpus.items()}
     found = study_folder.write_report(STUDY, tmp_path, known)
     assert {cell["encoding"] for cell in found.summary["cells"] if cell["mixed"]} == {"rope"}
-    said = (tmp_path / "results.md").read_text().split("## Comparisons with the baseline")[0]
-    assert "The runs were made on several CPUs, which may round differently: cpu 0, cpu 1" in said
+    said = (tmp_path / "results.md").read_text().partition("## Results on")[2].split("## Comparisons with the")[0]
+    told = "The runs were made on several CPUs, which may round differently: cpu 0, cpu 1"
+    assert all(told in (tmp_path / name).read_text() for name in ("results.md", "report.html"))
     assert all(("‡" in line) == line.startswith("| rope") for line in said.splitlines()
                if line.startswith(("| rope |", "| alibi |", "| nope |")))  # fmt: skip
 

@@ -15,9 +15,10 @@ from fastpe.encodings import catalogue
 from fastpe.encodings.encoding import USES
 from fastpe.encodings.registry import get, list_encodings
 from fastpe.pictures.atlas import findings
+from fastpe.pictures.atlas.card import card
 from fastpe.pictures.atlas.page import atlas
 
-VOID = {"meta", "input", "br", "image", "line", "polyline"}
+VOID = {"meta", "input", "br"}
 SOME = ("alibi", "fox", "learned_2d", "nope", "xpos")
 
 
@@ -69,15 +70,36 @@ def cards(page):
     return {attributes["id"]: (attributes, said) for attributes, said in page.all("article")}
 
 
+def tiles(page):
+    """The attributes of each tile, by key."""
+    links = [attributes["href"][1:] for attributes, _ in page.all("a") if attributes["href"].startswith("#")]
+    found = [attributes for attributes, _ in page.all("li") if attributes.get("class") == "tile"]
+    return dict(zip((key for key in links if key != "gallery"), found, strict=True))
+
+
 @pytest.mark.full("takes seconds")
-def test_every_encoding_has_a_card_in_the_group_of_its_use(page, text):
-    assert sorted(cards(page)) == sorted(list_encodings())
-    groups = re.findall(r"<h2>(.*?)</h2>|<article class=\"card\" id=\"(\w+)\"", text)
+def test_every_encoding_has_a_card_and_a_tile_in_the_group_of_its_use(page, text):
+    assert sorted(cards(page)) == sorted(tiles(page)) == sorted(list_encodings())
+    gallery = text.partition('<section id="gallery"')[2].partition("<article")[0]
+    groups = re.findall(r"<h2>(.*?)</h2>|<a href=\"#(\w+)\"", gallery)
     of, title = {}, ""
     for heading, key in groups:
         title = heading or title
         of |= {key: title} if key else {}
     assert of == {key: USES[get(key).use] for key in list_encodings()}
+
+
+@pytest.mark.full("needs the whole atlas")
+def test_a_tile_has_a_thumbnail_evidence_and_cost(page, text):
+    shown = dict(re.findall(r'<li class="tile".*?<a href="#(\w+)">(.*?)</a></li>', text, re.S))
+    for key, content in shown.items():
+        assert ("<svg" in content) == (key != "nope")
+        own = get(key).reported
+        evidence = own.outcome if own else "untested"
+        assert f'<span class="chip {evidence}">{evidence}</span>' in content
+        cost = findings.costs().get(key)
+        assert not cost or f"\N{MULTIPLICATION SIGN} {cost:.2f}" in content
+    assert len(findings.costs()) > 85
 
 
 @pytest.mark.full("takes seconds")
@@ -86,7 +108,10 @@ def test_the_page_is_whole_small_and_has_no_identity_twice(page, text):
     assert len(text.encode()) < 5_000_000
     identities = [attributes["id"] for _, attributes, _ in page.tags if "id" in attributes]
     assert len(identities) == len(set(identities))
-    assert {link["href"][1:] for link, _ in page.all("a") if link["href"].startswith("#")} == set(list_encodings())
+    assert {link["href"][1:] for link, _ in page.all("a") if link["href"].startswith("#")} == {
+        *list_encodings(),
+        "gallery",
+    }
 
 
 @pytest.mark.full("needs the whole atlas")
@@ -109,15 +134,15 @@ def test_the_page_loads_nothing(page, text):
 
 @pytest.mark.full("needs the whole atlas")
 def test_filter_data_of_cards_are_those_of_the_records(page):
-    for key, (data, _) in cards(page).items():
+    for key, data in tiles(page).items():
         own = get(key)
         assert data["data-slots"].split() == list(own.slots)
         assert data["data-learned"] == catalogue.learned(own)
-        assert (data["data-beyond"], data["data-use"]) == (own.beyond, own.use)
-        assert data["data-reported"] == (own.reported.outcome if own.reported else "none")
+        assert (data["data-beyond"], data["data-use"]) == (own.beyond, own.use or "none")
+        assert data["data-reported"] == (own.reported.outcome if own.reported else "untested")
         assert data["data-plain"] == ("yes" if catalogue.suits_sequences(own) else "no")
         assert data["data-year"] == "" if "own construction" in own.source else data["data-year"] in own.source
-    assert {data["data-place"] for data, _ in cards(page).values()} == set(catalogue.GROUPS)
+    assert {data["data-place"] for data in tiles(page).values()} == set(catalogue.GROUPS)
 
 
 @pytest.mark.full("needs the whole atlas")
@@ -125,13 +150,13 @@ def test_the_script_and_the_page_know_the_same_fields(page):
     script = resources.files("fastpe.pictures.atlas").joinpath("atlas.js").read_text()
     fields = {attributes["name"] for attributes, _ in page.all("input", "select") if "name" in attributes}
     asked = {*re.findall(r"wanted\.(\w+)", script)}
-    asked |= {*re.findall(r'"(\w+)"(?=[,\]])', script.split("for (const name")[1][:60])}
+    asked |= {*re.findall(r'"(\w+)"(?=[,\]])', script.split("for (const name")[1][:80])}
     assert asked == fields
-    known = {name.removeprefix("data-") for name in cards(page)["rope"][0] if name.startswith("data-")}
+    known = {name.removeprefix("data-") for name in tiles(page)["rope"] if name.startswith("data-")}
     assert set(re.findall(r"data\.(\w+)", script)) <= known
     offered = {value for attributes, _ in page.all("option") if (value := attributes["value"])}
     assert {"bias", "place:bias", "optional", "tuned", "images", "undefined"} <= offered
-    assert "none" in offered  # reported: nothing found
+    assert "untested" in offered
 
 
 @pytest.mark.full("needs the whole atlas")
@@ -151,10 +176,14 @@ def test_a_card_says_formula_options_source_theory_and_studies(page):
             assert own.reported.evidence.replace("`", "") in said
         assert "In theory" in said
     assert "S_ij = s q_i . k_j - slope_h |j - i|" in found["alibi"][1]
-    assert "keys used of 100 at equal content: 99.37" in found["alibi"][1]
+    assert "keys used at equal content, at 50" in found["alibi"][1]
+    assert "Use it when a causal model must read far beyond its training length" in found["alibi"][1]
+    assert 'fastpe.build(\n    "alibi", 100, dim=64, heads=4, train_length=50, causal=True\n)' in found["alibi"][1]
+    assert "fastpe train --encoding alibi" in found["alibi"][1]
+    assert 'x = x + encoding(100)["table"]' in found["sinusoidal"][1]
     assert "running_sum 12.25" in found["alibi"][1]  # (N - 1) / 4 at 50, by symmetry
-    assert "first lag of negative score: 725" in found["rope"][1]
-    assert "added parameters: 3,200" in found["learned"][1]
+    assert "first lag of negative similarity725 positions" in found["rope"][1]
+    assert "learned parameters3,200 numbers" in found["learned"][1]
     assert "block length" in found["t5"][1]
     assert {key for key, (_, said) in found.items() if "in this repository" in said} == {
         key for study in findings.studies() for key in study["of"]
@@ -166,7 +195,7 @@ def test_every_card_has_a_picture_but_for_what_fills_nothing(text):
     parts = {part.partition('"')[0]: part for part in text.split('<article class="card" id="')[1:]}
     without = {key for key, part in parts.items() if "<svg" not in part}
     assert without == {"nope"}
-    assert "nothing" in parts["nope"]
+    assert "Nothing to draw" in parts["nope"]
     for part in parts.values():
         assert "nan" not in re.sub(r"base64,[^\"]*|<[^>]*>", "", "".join(re.findall(r"<svg.*?</svg>", part)))
         assert not re.search(r' (points|[xy][12]?)="[^"]*(nan|inf)', part)
@@ -213,9 +242,10 @@ def test_nothing_of_an_own_encoding_is_run_or_breaks_the_page(tmp_path):
     assert page.faults == []
     assert EVIL not in text
     assert text.count("<script>") == 1
-    data, said = cards(page)[key]
+    data, said = tiles(page)[key], cards(page)[key][1]
     assert said.count(EVIL) == 6  # the summary, the page's first sentence (2), its formula, an option, the source
-    assert (data["data-use"], data["data-year"], data["data-learned"]) == ("", "2024", "yes")
+    assert (data["data-use"], data["data-year"], data["data-learned"]) == ("none", "2024", "yes")
+    assert data["data-text"].count("<script>") >= 2
     assert "No use stated" in text
     assert ("none", "none stated") in [(a["value"], words) for a, words in page.all("option")]
 
@@ -240,3 +270,10 @@ def test_an_own_encoding_that_cannot_be_filled_has_a_card_that_says_why(tmp_path
     assert "This encoding cannot be drawn: mine.py: reference gives slot 'bias' the shape" in said
     assert "Not available: the encoding cannot be filled: mine.py: reference gives slot 'bias'" in said
     assert "power" in said
+
+
+@pytest.mark.parametrize("key", ["alibi", "kerple_log", "t5"])
+def test_symmetric_biases_of_text_are_drawn_for_causal_models(key):
+    drawn = card(catalogue.entry(key)).drawn
+    assert drawn.spec.causal == (get(key).direction != "yes")
+    assert max(drawn.views["bias"][0].x.values) == (0 if drawn.spec.causal else 99)

@@ -7,7 +7,8 @@ import zlib
 import numpy as np
 import pytest
 
-from fastpe.pictures.atlas import drawing, prose
+from fastpe.pictures import drawing
+from fastpe.pictures.atlas import prose
 from fastpe.pictures.panels import Axis, Curves, Map
 
 
@@ -43,47 +44,57 @@ def test_an_image_has_the_colour_of_every_value():
 
 def test_a_map_has_its_training_end_between_cells_and_its_scale_in_words():
     axis = Axis("position", np.arange(4), (1.5,))
-    figure = drawing.drawn(Map("a < b", axis, Axis("channel", np.arange(2)), np.arange(8.0).reshape(4, 2), "value"))
+    view = Map("a < b", axis, Axis("channel", np.arange(2)), np.arange(8.0).reshape(4, 2), "value")
+    figure = drawing.element(view, "learned")
     assert 'aria-label="a &lt; b: position down, channel across, from 0 to 7"' in figure
     box = {
         name: float(value) for name, value in re.findall(r'(y|height)="([\d.]+)"', figure.partition("<image")[2])[:2]
     }
-    (end,) = re.findall(r'class="end" .*? y1="([\d.]+)"', figure)
+    (end,) = re.findall(r'stroke-dasharray="4 3" .*? y1="([\d.]+)"', figure)
     assert float(end) == pytest.approx(box["y"] + box["height"] / 2, abs=0.1)
-    marks = re.findall(r'y="([\d.]+)" text-anchor="end">(\d)<', figure)
+    marks = re.findall(r'y="([\d.]+)" fill="currentColor" text-anchor="end">(\d)<', figure)
     heights = [float(y) for y, _ in sorted(marks, key=lambda mark: mark[1])]
     assert len(heights) >= 2
     assert heights == sorted(heights)  # rows go down, as the image's do
 
 
+def polylines(figure):
+    """The points of each line, by name."""
+    found = {}
+    for name, content in re.findall(r'<g class="line" data-name="([^"]*)".*?>(.*?)</g>', figure):
+        runs = re.findall(r'<polyline [^>]*points="([^"]*)"', content)
+        found[name] = [[tuple(map(float, point.split(","))) for point in run.split()] for run in runs]
+    return found
+
+
 def test_curves_go_where_their_values_are_and_have_gaps_where_there_is_none():
     x = Axis("offset", np.arange(5), (2.5,))
     lines = {"one": np.array([0.0, 1.0, np.nan, 3.0, 4.0]), "other": np.array([4.0, 3.0, 2.0, 1.0, 0.0])}
-    figure = drawing.drawn(Curves("bias", x, lines, "added"))
-    drawn = re.findall(r'<polyline class="(c\d)" points="([^"]*)"', figure)
-    assert [kind for kind, _ in drawn] == ["c1", "c0", "c0"]
-    points = [[tuple(map(float, point.split(","))) for point in own.split()] for _, own in drawn]
-    other, first, second = points
-    assert [len(own) for own in points] == [5, 2, 2]
+    figure = drawing.element(Curves("bias", x, lines, "added"), "alibi")
+    found = polylines(figure)
+    (other,), (first, second) = found["other"], found["one"]
+    assert [len(own) for own in (other, first, second)] == [5, 2, 2]
     assert first == [(other[0][0], other[4][1]), (other[1][0], other[3][1])]
     assert second == [(other[3][0], other[1][1]), (other[4][0], other[0][1])]
     assert other[0][1] < other[4][1]  # larger values stand higher
-    (end,) = re.findall(r'class="end" x1="([\d.]+)"', figure)
+    (end,) = re.findall(r'stroke-dasharray="5 4" x1="([\d.]+)"', figure)
     assert float(end) == pytest.approx((other[2][0] + other[3][0]) / 2, abs=0.1)
-    assert "one" in figure.partition("<figcaption>")[2]
+    assert ">one</text>" in figure  # the name at the end of the line
 
 
 def test_a_logarithmic_curve_leaves_out_what_has_no_logarithm():
     lines = {"": np.array([0.0, 1.0, 10.0, np.inf, 100.0])}
-    figure = drawing.drawn(Curves("wavelength", Axis("pair", np.arange(5)), lines, "positions", log=True, level=10.0))
-    runs = [own.split() for own in re.findall(r'points="([^"]*)"', figure)]
+    view = Curves("wavelength", Axis("pair", np.arange(5)), lines, "positions", log=True, level=10.0)
+    figure = drawing.element(view, "rope")
+    runs = polylines(figure)[""]
     assert [len(run) for run in runs] == [2, 1]
-    heights = [float(point.split(",")[1]) for run in runs for point in run]
+    heights = [y for run in runs for _, y in run]
     assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.1)
-    (level,) = re.findall(r'class="end" .*? y1="([\d.]+)"', figure)
+    (level,) = re.findall(r'stroke-dasharray="2 3" .*? y1="([\d.]+)"', figure)
     assert float(level) == pytest.approx(heights[1], abs=0.1)
-    empty = drawing.drawn(Curves("none", Axis("pair", np.arange(2)), {"": np.array([np.nan, -1.0])}, "x", log=True))
-    assert "no finite value" in empty
+    assert "positions (log scale)" in figure
+    empty = Curves("none", Axis("pair", np.arange(2)), {"": np.array([np.nan, -1.0])}, "x", log=True)
+    assert "no finite value" in drawing.element(empty, "rope")
 
 
 TEXT = """Title `x < 1`.
@@ -107,7 +118,8 @@ Source: A & B.
 def test_a_page_of_an_encoding_in_html():
     found = prose.parts(TEXT)
     assert found.title == "Title <code>x &lt; 1</code>."
-    assert found.formula == "<pre>a &lt; b\n  c</pre>\n<p>Where it is.</p>\n"
+    start = '<pre tabindex="0" role="group" aria-label="formula">'
+    assert found.formula == f"{start}a &lt; b\n  c</pre>\n<p>Where it is.</p>\n"
     assert found.rest == (
         "<p>Source: A &amp; B.</p>\n"
         "<p><strong>Beside <code>x</code></strong>, up to 2**27 and 2**24, <code>a&#42;&#42;b&#42;&#42;</code>.</p>\n"

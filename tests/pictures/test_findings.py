@@ -53,7 +53,7 @@ def test_tables_of_pages_are_read_cell_by_cell():
     assert rows("Table rows", "chebyshev")[1] == ["kind = 2", "21.828", "0.00222", "24.7", "679"]
     assert rows("Models without", "kerple_log")[1] == ["shift", "a sequence from its reverse", "0.49", "1.038"]
     assert rows("The protocol", "nope")[0] == ["bin_majority", "100.00 %", "100.00 %", "100.00 %"]
-    counts = dict.fromkeys(("better", "worse", "equivalent", "not told apart"), 0)
+    counts = dict.fromkeys(("better", "worse", "equivalent", "inconclusive"), 0)
     study = next(each for each in shipped()["studies"] if each["page"].endswith("compare.md"))
     for own in study["of"].values():
         for row in own["rows"]:

@@ -258,7 +258,7 @@ def test_the_command_prints_text():
     assert done.exit_code == 0, done.output
     assert done.stdout.isascii()
     assert done.stdout.startswith("alibi\nlength 9, training length 4, width 64, 2 heads, causal\n")
-    assert ["-8", "-0.5", "-0.03125"] in [line.split() for line in done.stdout.splitlines()]
+    assert ["-8", "-0.5", "-0.0312"] in [line.split() for line in done.stdout.splitlines()]
 
 
 # Figures -------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""One encoding in the atlas: pictures, formula, facts, options, theory and studies."""
+"""What the atlas says about one encoding: pictures, formula, facts, code, options, theory and studies."""
 
-import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from fastpe import reference
 from fastpe.columns import gated_slopes
@@ -15,61 +16,187 @@ from fastpe.encodings.catalogue import Entry
 from fastpe.encodings.encoding import USES, Encoding, Gate
 from fastpe.encodings.registry import get, page
 from fastpe.encodings.slots import SLOTS
+from fastpe.pictures import drawing
 from fastpe.pictures.atlas import findings, prose
-from fastpe.pictures.atlas.drawing import drawn
+from fastpe.pictures.axes import ADDED, OFFSET, PAIR
 from fastpe.pictures.look import Look, look
-from fastpe.pictures.panels import Axis, Curves, View
-from fastpe.theory.essentials import SIZES, essentials
-from fastpe.theory.pages import of_model, words
-from fastpe.theory.pages.collect import subject_of
-from fastpe.theory.pages.record import Record
-from fastpe.theory.value import Value
+from fastpe.pictures.panels import Axis, Curves, Map, View
+from fastpe.theory.essentials import SIZES
+from fastpe.theory.pages import words
+from fastpe.theory.pages.collect import records, subject_of
+from fastpe.theory.pages.key_quantities import KeyRow, key_rows
 
 HEADS = 4  # heads in pictures, because biases differ from head to head
 _MOST = 3  # largest number of pictures
 _LEFT_OUT = "dot products"  # the cosines, which are shown, are similar
+_AS_MAP = ("angles",)  # slots whose thumbnail is a map
 _DIRECTIONS = {
     "yes": "distinguished, even without a causal mask", "no": "distinguished only with a causal mask",
     "causal": "for causal models only", "unknown": "not stated",
 }  # fmt: skip
-_REPORTED = {
+EVIDENCE = {
     "holds": "models keep their quality without further training",
     "partly": "up to some length, or only in some reports", "fails": "models fail",
-    "tuned": "after interpolation or more training", "none": "no published result was found",
+    "tuned": "after interpolation or more training", "untested": "no published result was found",
 }  # fmt: skip
+"""Word of a tile for the published results beyond the training length -> its meaning."""
 _BEYOND = {
     "defined": "the formula has a value", "clipped": "far offsets share one value",
     "resized": "learned values are resampled", "undefined": "the formula has no value",
 }  # fmt: skip
 
 
+class Figure(NamedTuple):
+    """A picture with its caption, and the same picture as a thumbnail."""
+
+    title: str
+    svg: Markup
+    thumbnail: Markup
+
+
+class Theory(NamedTuple):
+    """The quantities that decide a choice, sentences on symmetry, and the error of an encoding without values."""
+
+    rows: Sequence[KeyRow]
+    lines: Sequence[str]
+    error: str = ""
+
+
 @dataclass(frozen=True)
 class Card:
-    """One encoding on the page: its catalogue entry, the values that filters compare, and its article in HTML."""
+    """One encoding on the page.
+
+    Attributes
+    ----------
+    entry : Entry
+        Its entry in the catalogue.
+    encoding : Encoding
+    plain : bool
+        Whether it is for plain sequences.
+    drawn : Look or Exception
+        Its filled slots and panels, or the error of a user's encoding that cannot be filled.
+    """
 
     entry: Entry
-    slots: tuple[str, ...]
+    encoding: Encoding
     plain: bool
-    content: str
+    drawn: Look | Exception = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """The key of the encoding, which is the identifier of its article."""
+        return self.entry.key
+
+    @property
+    def evidence(self) -> str:
+        """The published results beyond the training length: one of `EVIDENCE`."""
+        return "untested" if self.entry.outcome == "none" else self.entry.outcome
+
+    @property
+    def cost(self) -> float | None:
+        """The time of a training step, relative to a model without an encoding; None if not measured."""
+        return findings.costs().get(self.key)
+
+    @property
+    def data(self) -> dict[str, str]:
+        """The values that filters compare, and the text that a search reads."""
+        entry = self.entry
+        names = (self.key, entry.summary, entry.use_when, *entry.also_called, entry.source, *self.encoding.options)
+        return {
+            "use": entry.use or "none", "place": entry.group, "slots": " ".join(self.encoding.slots),
+            "learned": entry.learned, "beyond": entry.beyond, "reported": self.evidence,
+            "year": str(entry.year or ""), "plain": "yes" if self.plain else "no",
+            "text": " ".join((*names, *self.encoding.slots)).lower(),
+        }  # fmt: skip
+
+    @cached_property
+    def told(self) -> prose.Parts:
+        """The encoding's page: the first sentence, the formula with its explanation, and the rest."""
+        return prose.parts(page(self.key), self.entry.formula)
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """The pictures; none if the encoding fills no array."""
+        if not isinstance(self.drawn, Look):
+            return []
+        views = _chosen([*self.drawn.views.values()])
+        if not views and self.encoding.gate is not None:
+            views = [_gate(self.key, self.encoding, self.encoding.gate)]
+        return [
+            Figure(view.title, Markup(drawing.element(view, self.key)), Markup(drawing.thumbnail(view, self.key)))
+            for view in views
+        ]
+
+    @property
+    def thumbnail(self) -> Markup:
+        """The picture of the tile: the first figure, or the first map of rotations."""
+        views = self.drawn.views if isinstance(self.drawn, Look) else {}
+        maps = [each for slot in _AS_MAP for each in views.get(slot, ()) if isinstance(each, Map)]
+        if maps and next(iter(views)) in _AS_MAP:
+            return Markup(drawing.thumbnail(maps[0], self.key))
+        return self.figures[0].thumbnail if self.figures else Markup("")
+
+    @property
+    def remarks(self) -> list[Markup]:
+        """Sentences about the pictures."""
+        return [prose.inline(each) for each in (*self.drawn.remarks, *self.drawn.notes)] if self.figures else []
+
+    @property
+    def missing(self) -> str:
+        """Why there is no picture; "" if there is one."""
+        if not isinstance(self.drawn, Look):
+            return f"This encoding cannot be drawn: {self.drawn}"
+        return "" if self.figures else "Nothing to draw: this encoding fills no array."
+
+    @property
+    def facts(self) -> list[tuple[str, list[Markup]]]:
+        """The name of each fact, and its lines."""
+        return [(name, lines) for name, lines in _facts(self.entry, self.encoding, self.evidence) if lines]
+
+    @cached_property
+    def theory(self) -> Theory:
+        """The theoretical properties, with a causal mask as in the pictures."""
+        found = _tried(lambda: _theory(self.key, causal=isinstance(self.drawn, Look) and self.drawn.spec.causal))
+        return found if isinstance(found, Theory) else Theory((), (), str(found))
+
+    @property
+    def options(self) -> list[tuple[str, str, str, str]]:
+        """Name, default, values and meaning of each option."""
+        return [(key, _short(each.default), each.expected(), each.doc) for key, each in self.encoding.options.items()]
+
+    @property
+    def paper(self) -> str:
+        """The settings of Li (2025)."""
+        return ", ".join(f"{key}={value}" for key, value in self.encoding.paper.items())
+
+    @property
+    def studies(self) -> list[findings.Study]:
+        """The results of this repository."""
+        return findings.of(self.key)
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Lines to copy, by where they are used."""
+        name = f"./{self.encoding.file}" if self.encoding.file else self.key
+        found = {"Command line": f"fastpe show {name}" + f"\nfastpe train --encoding {name}" * self.plain}
+        if isinstance(self.drawn, Look):
+            spec = self.drawn.spec
+            causal = ", causal=True" if spec.causal else ""
+            sizes = f"dim={spec.dim}, heads={spec.heads}, train_length={spec.train_length}{causal}"
+            found["NumPy"] = f'slots = fastpe.build(\n    "{self.key}", {spec.length}, {sizes}\n)'
+            if self.encoding.gate is None and self.encoding.slots:
+                made = f'encoding = fastpe.torch.Encoding(\n    "{self.key}", {sizes}\n)\n'
+                found["PyTorch"] = made + _use(self.drawn)
+        return found
 
 
 def card(entry: Entry) -> Card:
     """The card of an encoding. If a user's encoding cannot be filled, the card shows the error."""
     encoding = get(entry.key)
-    plain = _tried(lambda: catalogue.suits_sequences(encoding))
-    told = prose.parts(page(entry.key), entry.formula)
-    parts = [
-        _head(entry, encoding, plain is True),
-        f'<div class="pictures">{pictures(entry.key, encoding)}</div>\n<div class="said">\n',
-        f"<p>{told.title}</p>\n{told.formula}" if told.title else "",
-        _facts(entry, encoding),
-        _theory(entry.key),
-        _options(encoding),
-        _studies(entry.key),
-        f"<details><summary>Full page</summary>\n{told.rest}</details>\n" if told.rest else "",
-        "</div>\n</article>\n",
-    ]
-    return Card(entry, encoding.slots, plain is True, "".join(parts))
+    plain = _tried(lambda: catalogue.suits_sequences(encoding)) is True
+    causal = (plain and encoding.direction != "yes") or None  # language models: left and right need no second half
+    drawn = _tried(lambda: look(entry.key, heads=HEADS, causal=causal))
+    return Card(entry, encoding, plain, drawn)
 
 
 def _tried(work: Callable[[], Any]) -> Any:
@@ -80,39 +207,19 @@ def _tried(work: Callable[[], Any]) -> Any:
         return error
 
 
-def _head(entry: Entry, encoding: Encoding, plain: bool) -> str:
-    data = {
-        "use": entry.use, "place": entry.group, "slots": " ".join(encoding.slots), "learned": entry.learned,
-        "beyond": entry.beyond, "reported": entry.outcome, "year": entry.year or "", "plain": "yes" if plain else "no",
-    }  # fmt: skip
-    facts = "".join(f' data-{name}="{html.escape(str(value), quote=True)}"' for name, value in data.items())
-    key = html.escape(entry.key, quote=True)
-    year = f' <span class="year">{entry.year}</span>' if entry.year else ""
-    use = prose.inline(entry.use_when)
-    when = f'<p class="when"><strong>Use it when</strong> {use}.</p>\n' if use else ""
-    return (
-        f'<article class="card" id="{key}"{facts} aria-labelledby="name-{key}">\n'
-        f'<h3 id="name-{key}"><a href="#{key}">{key}</a>{year}</h3>\n'
-        f'<p class="summary">{html.escape(entry.summary)}</p>\n{when}'
-    )
+def _use(drawn: Look) -> str:
+    """A line of PyTorch that uses the slots of an encoding."""
+    first = [slot for slot in ("table", "qk_table", "taps") if slot in drawn.slots]
+    if first == ["table"] and len(drawn.slots) == 1:
+        return f'x = x + encoding({drawn.spec.length})["table"]'
+    if first:
+        return f"slots = encoding({drawn.spec.length})"
+    mask = ", causal=True" if drawn.spec.causal else ""
+    return f"out = fastpe.torch.attention(q, k, v{mask}, **encoding({drawn.spec.length}))"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pictures
-
-
-def pictures(key: str, encoding: Encoding) -> str:
-    """The figures of an encoding as HTML, or a sentence that says why there are none."""
-    found = _tried(lambda: look(key, heads=HEADS))
-    if not isinstance(found, Look):
-        return f'<p class="none">This encoding cannot be drawn: {html.escape(str(found))}</p>'
-    views = _chosen([*found.views.values()])
-    if not views and encoding.gate is not None:
-        views = [_gate(key, encoding, encoding.gate)]
-    if not views:
-        return '<p class="none">Nothing to draw: this encoding fills no array.</p>'
-    remarks = "".join(f'<p class="note">{prose.inline(remark)}.</p>' for remark in (*found.remarks, *found.notes))
-    return "".join(map(drawn, views)) + remarks
 
 
 def _chosen(slots: Sequence[Sequence[View]]) -> list[View]:
@@ -128,8 +235,8 @@ def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
     length, options = 2 * SIZES["train_length"], {key: each.default for key, each in encoding.options.items()}
     if gate.frequencies is not None:
         speeds = np.array(gate.frequencies(SIZES["dim"] // HEADS, **options))
-        pairs = Axis("pair of channels", np.arange(len(speeds)))
-        return Curves("rotation where the content gives 1", pairs, {"every head": speeds}, "radians")
+        pairs = Axis(PAIR, np.arange(len(speeds)))
+        return Curves("rotation where the content gives 1", pairs, {"every head": speeds}, "angle (radians)")
     sizes = {"dim": SIZES["dim"], "heads": HEADS, "train_length": SIZES["train_length"]}
     params: Mapping[str, Any] = init(key, causal=True, **sizes, **options)
     if gate.reflects:
@@ -143,8 +250,8 @@ def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
         lost = slopes * np.arange(length)
     shown = lost[:1] if (lost == lost[0]).all() else lost
     lines = {f"head {head}": own - own[-1] for head, own in enumerate(shown)}
-    where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
-    return Curves("added to the score for an input of zeros", where, lines, "added to the score")
+    where = Axis(OFFSET, np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
+    return Curves("added to the score for an input of zeros", where, lines, ADDED)
 
 
 def _left(params: Mapping[str, Any], length: int) -> View:
@@ -156,17 +263,12 @@ def _left(params: Mapping[str, Any], length: int) -> View:
         along = rows @ w[:, j, :, None]
         rows = rows - beta[:, j, None, None] * along * w[:, j, None, :]
     lines = {f"head {head}": own for head, own in enumerate(np.array(sizes[::-1]).T)}
-    where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
+    where = Axis(OFFSET, np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
     return Curves("length of a query after reflections (random input)", where, lines, "length")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Facts
-
-
-def _facts(entry: Entry, encoding: Encoding) -> str:
-    lines = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>\n" for name, value in _rows(entry, encoding))
-    return f"<h4>At a glance</h4>\n<dl>\n{lines}</dl>\n"
 
 
 def _made(gate: Gate) -> str:
@@ -176,83 +278,42 @@ def _made(gate: Gate) -> str:
     return "reflections of the query" if gate.reflects else "a gate that lowers the score"
 
 
-def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
-    """Yield the name of each fact, and its value as HTML."""
-    slots = [f"<code>{slot}</code>, {html.escape(SLOTS[slot].acts)}" for slot in encoding.slots]
+def _facts(entry: Entry, encoding: Encoding, evidence: str) -> Iterator[tuple[str, list[Markup]]]:
+    """Yield the name of each fact, and its lines."""
+    acts = [Markup("<code>{}</code>, {}").format(slot, SLOTS[slot].acts) for slot in encoding.slots]
     if encoding.gate is not None:
-        slots.append(f"each layer computes {_made(encoding.gate)} from its input")
-    yield "Acts on", "<br>".join(slots) or "nothing"
-    learns = {"yes": "yes", "optional": "with an option", "no": "no"}[entry.learned]
-    yield "Learns parameters", learns
+        acts.append(Markup(f"each layer computes {_made(encoding.gate)} from its input"))
+    yield "Acts on", acts or [Markup("nothing")]
+    yield "Learns parameters", [Markup({"yes": "yes", "optional": "with an option", "no": "no"}[entry.learned])]
     wanted = [catalogue.NEEDS[word] for word in catalogue.needs(entry.key) or ("",)]
-    yield "Needs", "; ".join(each[:1].lower() + each[1:] for each in wanted)
-    yield "Left and right", _DIRECTIONS[encoding.direction]
-    yield "Beyond training length", f"{entry.beyond}: {_BEYOND[entry.beyond]}"
-    found = f"{_REPORTED[entry.outcome]}"
+    yield "Needs", [Markup("; ".join(each[:1].lower() + each[1:] for each in wanted))]
+    yield "Left and right", [Markup(_DIRECTIONS[encoding.direction])]
+    yield "Beyond training length", [Markup(f"{entry.beyond}: {_BEYOND[entry.beyond]}")]
+    found = Markup(f"{evidence}: {EVIDENCE[evidence]}")
     if entry.reported is not None:
-        _, evidence, source = entry.reported
-        found = f"{entry.outcome}: {found}. {prose.inline(evidence)} ({prose.inline(source)})"
-    yield "Extrapolation evidence", found
-    if entry.use:
-        yield "Use", USES[entry.use]
-    if entry.also_called:
-        yield "Also called", ", ".join(map(html.escape, entry.also_called))
-    if entry.not_to_be_confused:
-        others = entry.not_to_be_confused.items()
-        lines = (f"<strong>{html.escape(name)}</strong>: {prose.inline(difference)}" for name, difference in others)
-        yield "Not to be confused with", "<br>".join(lines)
-    if entry.source:
-        yield "Source", prose.inline(entry.source)
-
-
-def _theory(key: str) -> str:
-    """Three key quantities, and the limits of all models with this encoding, as HTML."""
-    known = _tried(lambda: _known(key))
-    if not isinstance(known, tuple):
-        return f"<h4>In theory</h4>\n<p>Not available: the encoding cannot be filled: {html.escape(str(known))}</p>\n"
-    numbers, found, causal = known
-    lines = [
-        f"{html.escape(what)}: {'-' if each is None else html.escape(words.short(each.value))}"
-        for what, each in numbers.items()
-    ]
-    lines += [html.escape(line) for line in words.of_symmetry(found)]
-    if "parameters" in found:
-        lines.append(f"added parameters: {words.number(found['parameters'].value)}")
-    mask = "with a causal mask" if causal else "without a mask"
-    told = (
-        f'Symmetry: constraints on every model with this encoding, {mask}. "none" means that symmetry makes no task '
-        f"impossible. Least errors are mean squared errors at {SIZES['train_length']} positions; no training can lower "
-        "them."
+        _, told, source = entry.reported
+        found += Markup(". {} ({})").format(prose.inline(told), prose.inline(source))
+    yield "Extrapolation evidence", [found]
+    if cost := findings.costs().get(entry.key):
+        yield "Training step", [Markup(f"{cost:.2f} times the time without an encoding (width 64, 50 positions)")]
+    yield "Use", [Markup(USES[entry.use])] if entry.use else []
+    yield "Also called", [Markup.escape(", ".join(entry.also_called))] if entry.also_called else []
+    yield (
+        "Not to be confused with",
+        [
+            Markup("<strong>{}</strong>: {}").format(name, prose.inline(difference))
+            for name, difference in entry.not_to_be_confused.items()
+        ],
     )
-    listed = "".join(f"<li>{line}</li>" for line in lines)
-    return f'<h4>In theory</h4>\n<ul>{listed}</ul>\n<p class="note">{told}</p>\n'
+    yield "Source", [prose.inline(entry.source)] if entry.source else []
 
 
-def _known(key: str) -> tuple[dict[str, Value | None], dict[str, Record], bool]:
-    """Three key quantities, the properties of models with the encoding, and whether these models are causal."""
+def _theory(key: str, causal: bool) -> Theory:
     sizes: dict[str, Any] = dict(SIZES)
-    subject = subject_of(key, length=SIZES["train_length"], **sizes)
-    return essentials(key), {record.name: record for record in of_model.records(subject)}, subject.causal
-
-
-def _options(encoding: Encoding) -> str:
-    if not encoding.options:
-        return ""
-    rows = [(key, _short(each.default), each.expected(), each.doc) for key, each in encoding.options.items()]
-    content = findings.table(("option", "default", "values", "meaning"), rows, "options")
-    if encoding.paper:
-        settings = ", ".join(f"{key}={value}" for key, value in encoding.paper.items())
-        content += f"<p>Settings of Li (2025): <code>{html.escape(settings)}</code></p>\n"
-    return f"<details><summary>Options ({len(rows)})</summary>\n{content}</details>\n"
+    subject = subject_of(key, length=2 * SIZES["train_length"], causal=causal, **sizes)
+    found = records(subject)
+    return Theory([*key_rows([subject], [found])], [*words.of_symmetry(found)])
 
 
 def _short(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-def _studies(key: str) -> str:
-    count = findings.count_of(key)
-    if not count:
-        return ""
-    what = "1 study" if count == 1 else f"{count} studies"
-    return f"<details><summary>Results of {what} in this repository</summary>\n{findings.found_of(key)}</details>\n"

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from fastpe.pictures.mathml import mathml
 
 _CODE = re.compile(r"(``?)(.+?)\1")
@@ -16,9 +18,9 @@ _SOURCE = "Source:"
 class Parts(NamedTuple):
     """A page in three parts: the first sentence, the formula with its explanation, and the rest."""
 
-    title: str
-    formula: str
-    rest: str
+    title: Markup
+    formula: Markup
+    rest: Markup
 
 
 def parts(page: str, latex: str = "") -> Parts:
@@ -27,8 +29,8 @@ def parts(page: str, latex: str = "") -> Parts:
     latex: the formula in LaTeX. It is typeset in place of the page's own, which moves to the rest.
 
     >>> found = parts("A bias.\\n\\n    b = -|j - i|\\n\\nSource: arXiv:2108.12409.\\n\\n**Learns**: `slope`.")
-    >>> found.title, found.formula
-    ('A bias.', '<pre>b = -|j - i|</pre>\\n')
+    >>> print(found.title, found.formula, end="")
+    A bias. <pre tabindex="0" role="group" aria-label="formula">b = -|j - i|</pre>
     >>> print(found.rest)
     <p>Source: <a href="https://arxiv.org/abs/2108.12409">arXiv:2108.12409</a>.</p>
     <p><strong>Learns</strong>: <code>slope</code>.</p>
@@ -43,21 +45,21 @@ def parts(page: str, latex: str = "") -> Parts:
         rest = [block for block in formula if _is_formula(block)] + rest
         formula = [block for block in formula if not _is_formula(block)]
     shown, hidden = ("".join(map(_block, part)) for part in (formula, rest))
-    return Parts(inline(" ".join(first.split())), typeset + shown, hidden)
+    return Parts(inline(" ".join(first.split())), Markup(typeset + shown), Markup(hidden))
 
 
-def inline(text: str) -> str:
+def inline(text: str) -> Markup:
     """A line of text with code, bold words and links to arXiv; everything is escaped.
 
-    >>> inline("`a < b` of arXiv:1706.03762")
-    '<code>a &lt; b</code> of <a href="https://arxiv.org/abs/1706.03762">arXiv:1706.03762</a>'
+    >>> print(inline("`a < b` of arXiv:1706.03762"))
+    <code>a &lt; b</code> of <a href="https://arxiv.org/abs/1706.03762">arXiv:1706.03762</a>
     """
     pieces, end = [], 0
     for code in _CODE.finditer(text):
         as_it_is = html.escape(code[2]).replace("*", "&#42;")  # so that it is not read as bold text
         pieces += [_words(text[end : code.start()]), f"<code>{as_it_is}</code>"]
         end = code.end()
-    return _BOLD.sub(r"<strong>\1</strong>", "".join([*pieces, _words(text[end:])]))
+    return Markup(_BOLD.sub(r"<strong>\1</strong>", "".join([*pieces, _words(text[end:])])))
 
 
 def _words(text: str) -> str:
@@ -68,7 +70,8 @@ def _block(block: str) -> str:
     """A block between empty lines: an indented formula, or text that may be followed by a list."""
     lines = block.split("\n")
     if _is_formula(block):
-        return "<pre>" + html.escape("\n".join(line[4:] for line in lines)) + "</pre>\n"
+        content = html.escape("\n".join(line[4:] for line in lines))
+        return f'<pre tabindex="0" role="group" aria-label="formula">{content}</pre>\n'
     return "".join(_flow(lines))
 
 
