@@ -17,8 +17,8 @@ by all layers; the network's weights are initially uniform in +-1/sqrt(fan in).
 - `threshold`: L is the threshold times the multiplier, which starts at 1. Queries at positions below L share one
   divisor.
 - `eps`: added to the divisor.
-- `symmetric`: use x = |i - j|, for models without a causal mask. The port's absolute values imply this; the paper has
-  causal models only. Without this option, the model must be causal.
+- `symmetric`: use x = |i - j|, for models without a causal mask. The paper has causal models only. In the port, |c x|
+  is the same for x and -x, so keys after the query also get |i - j|. Without this option, the model must be causal.
 
 Without `symmetric`, x is 0 for keys after the query, which the causal mask hides.
 

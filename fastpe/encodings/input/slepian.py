@@ -20,14 +20,15 @@ Positions may be real numbers: the formula above also defines v_k between intege
 
 **Past the training length**: defined by the same formula, before and after the training positions. No other
 continuation of the sequences is free of frequencies above W. The sum of squares of column k over all positions outside
-the training length is 1/lambda_k - 1 times its sum of squares inside, so the column tends to zero. For k < K, lambda_k
-is more than 1/2, so every column has a smaller sum of squares outside than inside. Most lambda_k are close to 1; the
-columns of these k are nearly zero from position N on.
+the training length is its sum of squares inside times (1/lambda_k - 1), so the column tends to zero. For k < K,
+lambda_k is more than 1/2, so every column has a smaller sum of squares outside than inside. Most lambda_k are close to
+1; the columns of these k are nearly zero from position N on.
 
-**Facts.** At the training positions, the columns are orthogonal and have a mean square of 1. About the middle of these
-positions, v_k is even for even k and odd for odd k. Signs are as in SciPy's `dpss`: for even k, the sum of v_k(p) over
-p is positive; for odd k, the sum of (N - 1 - 2p) v_k(p) is positive. With time_bandwidth = N/2 all frequencies are
-allowed. Then K is N, but at most C, and integer positions outside the training length get zeros.
+**Facts.** At the training positions, the columns are orthogonal and have a mean square of 1. With respect to the middle
+of these positions, v_k is symmetric if k is even, and antisymmetric if k is odd. Signs are as in SciPy's `dpss`: for
+even k, the sum of v_k(p) over p is positive; for odd k, the sum of (N - 1 - 2p) v_k(p) is positive. With time_bandwidth
+= N/2 all frequencies are allowed. Then K is N, but at most C, and integer positions outside the training length get
+zeros.
 
 **Traps.** Columns from K on stay zero: by default, with C = 64 and N = 50, only 25 columns are filled. By default, if N
 is even and C is at least N/2, all rows inside the training length have the norm sqrt(N/2), which is 5 for N = 50.
