@@ -40,9 +40,7 @@ def _sizes(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @click.argument("name", required=False, type=ENCODING)
 @click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="Run whose trained encoding is shown.")
-@click.option(
-    "--encoding", type=ENCODING, help="With --run: file of the run's encoding, such as ./mine.py, if it is your own."
-)
+@click.option("--encoding", type=ENCODING, help="With --run: file that defines your own encoding, if the run uses one.")
 @own_files("the run", "task")
 @click.option(
     "--layer",

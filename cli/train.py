@@ -73,8 +73,8 @@ _OPTIONS = {
         *settings("Training"),
         option(
             "--preset", "protocol", type=click.Choice(tuple(PRESETS)),
-            help="Settings of the run: recipe, a small model that solves the task (the default with --task); li2025, "
-            "the defaults of fastpe.TrainConfig (the default without --task); or another published protocol.",
+            help="Settings of the run. recipe: those of a small model that solves the task (the default with --task); "
+            "li2025: the defaults of fastpe.TrainConfig (the default without --task); the others: published protocols.",
         ),
         option(
             "--from", "origin", type=click.Path(path_type=Path), metavar="RUN",

@@ -9,8 +9,8 @@ is such a sum. Other tokens have no label.
 
 **Options**
 - `rule`: which `far` other tokens are added. "recursive": the tokens just before the `near` tokens. "cot": the first
-  tokens of the sequence, like a question that all steps refer to. "semi_recursive": consecutive tokens, whose start
-  moves by one position for every second token of the sequence.
+  tokens of the sequence, like a question that all steps refer to. "semi_recursive": a block of `far` consecutive
+  tokens. For the first two sums the block starts at the first token; after every two sums it moves on by one position.
 - `near`, `far`: the numbers of tokens that are added: `near` tokens just before, and `far` other tokens.
 - `modulus`: m, the modulus of the sums.
 

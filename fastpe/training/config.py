@@ -371,7 +371,7 @@ class TrainConfig(ModelConfig):
         return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
 
     def tested(self) -> Self:
-        """Return these settings, and add the options that tests beyond the training length need.
+        """Return a copy of these settings that also has the options needed in tests beyond the training length.
 
         Options that are given keep their values. For example, the encoding `learned` gets the option
         ``beyond="clip"``: positions beyond the table use its last row. By default, `learned` raises an error there.
