@@ -26,7 +26,7 @@ Without `symmetric`, x is 0 for keys after the query, which the causal mask hide
 
 **Traps.** With `symmetric`, t exceeds 1 for keys that are farther from the query than max(L, i), which happens to early
 queries of sequences longer than L. The bias is even in j - i only if both positions are below L. The arguments `start`
-and `positions` change i, and thus the divisor. The paper divides by i, some texts by i + 1.
+and `positions` change i, and thus the divisor. The paper divides by i; some texts divide by i + 1.
 
 **Accuracy.** t is exact to a few units in the last place. The network is a piecewise linear function of t. For each
 interval between two of its kinks, the sum over hidden units is computed once, as the slope and the level of a line.

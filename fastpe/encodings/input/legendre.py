@@ -22,7 +22,7 @@ Positions may be real numbers. `clamp` and `log` treat a negative position as 0;
 to it.
 
 **Past the training length**: defined. With `tanh`, rows tend to the all-ones vector. With `clamp` and `log`, all rows
-from position N on are the all-ones vector. With `linear`, x exceeds 1 and values grow without bound: for example,
+at positions p >= N are the all-ones vector. With `linear`, x exceeds 1 and values grow without bound: for example,
 P_63(3) = 1.2e47 overflows float32. If a value of the table is not finite, an error is raised.
 
 **Traps.** With gamma = 1, x is only tanh 1 = 0.76 at the training length; x = 0.99 needs gamma = 2.65. For positions >=

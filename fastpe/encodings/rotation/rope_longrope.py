@@ -220,7 +220,7 @@ ENCODING = Encoding(
         "start_tokens": Option(0, "number of first tokens that keep the frequencies of rope", int, minimum=0),
         "factor": FACTOR,
         "chosen_by": Option(
-            "target", "length that chooses the list: factor times the training length, or that of the sequence", str,
+            "target", "length that chooses the list: factor times the training length, or the sequence length", str,
             ("target", "sequence"),
         ),
         "mscale": Option(
