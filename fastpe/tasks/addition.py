@@ -9,8 +9,8 @@ the remaining digits. Digits are uniform too, but the most significant digit of 
 value.
 
 **Options**
-- `digits`: "ordinary", most significant digit first; "reversed", least significant digit first, so that a carry is
-  known when it is needed; or "answer_reversed", reversed in answers only.
+- `digits`: the order of digits. "ordinary": most significant digit first. "reversed": least significant digit first, so
+  that a carry is known when it is needed. "answer_reversed": reversed in answers only.
 - `base`: the base of the numbers.
 - `padded`: whether numbers get leading zeros. In an input of length 2 n + 1, both numbers then have n digits, and the
   answer has n + 1 digits. A reversed number ends with its leading zeros. Not counting these zeros, the numbers of

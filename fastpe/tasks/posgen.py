@@ -1,8 +1,8 @@
 """The next token of a sequence whose rule refers to tokens by their position.
 
 **Sequence**: begin, then tokens in 0 .. m - 1. The first `near` + `far` tokens are random. Each later token is a sum
-modulo m: of the `near` tokens just before it and of `far` other tokens. The label of a token is the next token, if that
-is such a sum. Other tokens have no label.
+modulo m: of the `near` tokens just before it and of `far` other tokens. The label of a token is the next token, if the
+next token is such a sum. Other tokens have no label.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/m for a label.
 **Made for causal models**: the label of a token is the next token, which a model without a mask sees.
