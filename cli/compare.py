@@ -51,8 +51,8 @@ _OPTIONS = {
         test_lengths("Test lengths, such as 50,100, or ranges, such as 1-50,51-100.  [default: those of the preset]"),
         option(
             "--preset", type=click.Choice(tuple(PRESETS)), default="recipe", show_default=True,
-            help="Settings of all runs: recipe, small models that solve the task; li2025, the defaults of "
-            "`fastpe train`; or another published protocol.",
+            help="Settings of all runs. recipe: those of small models that solve the task; li2025: the defaults of "
+            "fastpe.TrainConfig; the others: published protocols.",
         ),
         option(
             "--set", "settings", multiple=True, metavar="KEY=VALUE",
@@ -146,9 +146,9 @@ def compare(
     All encodings are trained with the same seeds. Their results are compared with those of a baseline encoding.
 
     To give one encoding its own settings and options, write them after a colon: abacus:positions=digits:20,heads=2 or
-    alibi:slope=0.5. Some encodings need positions of digits, coordinates or a graph. If the settings do not provide
-    them, such an encoding uses its default for sequences; without a default, it is refused (see `fastpe encodings
-    NAME`).
+    alibi:slope=0.5. Some encodings need the positions of digits within their numbers, coordinates of the tokens, or a
+    graph. If the settings do not provide them, such an encoding uses its default for sequences; without a default, it
+    is refused (see `fastpe encodings NAME`).
 
     The command writes these files to the folder --out: the page report.html, the tables results.csv, results.json and
     results.md, the study file study.toml, and all run folders. Finished runs are not repeated: to continue an

@@ -51,8 +51,8 @@ _OPTIONS = {
         ),
     ],
     "File": [
-        option("--encoding", type=ENCODING, help="File of the run's encoding, such as ./mine.py, if it is your own."),
-        option("--task", type=TASK, help="File of the run's task, such as ./mine.py, if it is your own."),
+        option("--encoding", type=ENCODING, help="File that defines your own encoding, if the run uses one."),
+        option("--task", type=TASK, help="File that defines your own task, if the run uses one."),
     ],
     "Output": [as_json()],
 }  # fmt: skip

@@ -37,7 +37,7 @@ _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
     default=True,
     help="Do not cache keys and values: process the whole text again for each token.",
 )
-@click.option("--encoding", type=ENCODING, help="File of the run's encoding, such as ./mine.py, if it is your own.")
+@click.option("--encoding", type=ENCODING, help="File that defines your own encoding, if the run uses one.")
 @click.option(
     "--threads",
     type=INTEGER,

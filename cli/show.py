@@ -42,9 +42,7 @@ def _sizes(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @click.argument("name", required=False, type=ENCODING)
 @click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="Run whose trained encoding is shown.")
-@click.option(
-    "--encoding", type=ENCODING, help="With --run: file of the run's encoding, such as ./mine.py, if it is your own."
-)
+@click.option("--encoding", type=ENCODING, help="With --run: file that defines your own encoding, if the run uses one.")
 @own_files("the run", "task")
 @click.option(
     "--layer",
@@ -86,11 +84,12 @@ def show(
     functions of the offset. The training length is marked.
 
     With --theory, curves of theoretical properties are shown, which need no training. For a table, they are the
-    distance of each row from the nearest trained row, the singular values, the mean dot product of two rows by their
-    lag, and the information about the position by the strength of noise. For rotations, they are the number of turns
-    within the training length, the angles that do not occur in it, and the score of equal query and key by lag. For
-    biases, they are how far back attention reaches, how much the bias changes the attention weights, and how much these
-    weights change in a longer text, by length.
+    distance of each row from the nearest trained row, the singular values, the mean dot product of two rows as a
+    function of their distance, and how much information a row contains about its position when noise is added to it.
+    For rotations, they are the number of turns within the training length, the angles that do not occur in it, and the
+    score of equal query and key as a function of their distance. For biases, they are functions of the length: how far
+    back attention reaches, how much the bias changes the attention weights, and how much these weights change in a
+    longer text.
     """
     _check_choice(context, name, run, request)
     for flag, value in (("--layer", layer), ("--encoding", encoding)):

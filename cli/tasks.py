@@ -25,7 +25,9 @@ _SHOWN = 3  # sequences on a page
 @click.argument("name", required=False, type=TASK)
 @click.option("--kind", type=click.Choice(tuple(_KINDS)), help="List only tasks of this kind.")
 @click.option(
-    "--length", type=Integer(1), help="Length of the inputs on a page.  [default: 8, or the next length of the task]"
+    "--length",
+    type=Integer(1),
+    help="Length of the inputs on a page.  [default: 8, or the smallest longer length that the task has]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool) -> None:

@@ -73,8 +73,8 @@ _OPTIONS = {
         *settings("Training"),
         option(
             "--preset", "protocol", type=click.Choice(tuple(PRESETS)),
-            help="Settings of the run: recipe, a small model that solves the task (the default with --task); li2025, "
-            "the defaults of fastpe.TrainConfig (the default without --task); or another published protocol.",
+            help="Settings of the run. recipe: those of a small model that solves the task (the default with --task); "
+            "li2025: the defaults of fastpe.TrainConfig (the default without --task); the others: published protocols.",
         ),
         option(
             "--from", "origin", type=click.Path(path_type=Path), metavar="RUN",
@@ -133,8 +133,8 @@ def train(
     The trained model is tested at several lengths. By default, some of them are longer than in training.
 
     With --task, the default settings are the recipe of the task (`fastpe tasks NAME` prints it). Without it, they are
-    the protocol of Li (2025), section 7; these are the defaults that are listed below. The default options of an
-    encoding are those of its own authors; --paper uses those of Li (2025).
+    the protocol of Li (2025), section 7; these are the defaults that are listed below. By default, an encoding has the
+    options of its own authors; --paper uses the options of Li (2025).
 
     To train a model further on longer inputs, use for example: fastpe train --from runs/rope-0 --train-length 400
     --encoding rope_yarn --option factor=8. The encoding is still built for the original training length, and its

@@ -58,9 +58,10 @@ def self_extend(
     The rotary offset of query i and key j is m = i - j if m < w. Otherwise it is
     floor(i / G) - floor(j / G) + w - floor(w / G).
 
-    A model trained on L0 positions can read (L0 - w) G + w positions without any offset that it was not trained on.
-    Beyond the window, the offset depends on i modulo G as well as on m. At the edge of the window one offset may occur
-    twice.
+    A model trained on L0 > w positions can read (L0 - w + floor(w / G)) G positions without any offset that it was not
+    trained on. If G divides w, this number is (L0 - w) G + w. Beyond the window, the offset depends on i modulo G as
+    well as on m. At m = w, the offset is w if G divides w. Otherwise it is w or w + 1, depending on i, so the offset w
+    does not occur for every query.
 
     Parameters
     ----------

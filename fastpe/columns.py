@@ -226,9 +226,9 @@ def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Arr
 def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
     """Return the output of attention with sinks, for key offsets that are running sums, as those of `forget_gate`.
 
-    With such key offsets, the scores in `lse` lack the term C_i of the query (see `forget_gate`). The score of a sink
-    must be compared with scores that contain it. This function therefore subtracts the key offset at the query's own
-    position, -C_i, from `lse`.
+    With such key offsets, the scores in `lse` lack the term C_i of the query (see `forget_gate`). The softmax must
+    compare the score of a sink with scores that contain C_i. This function therefore subtracts the key offset at the
+    query's own position, -C_i, from `lse`.
 
     Parameters
     ----------

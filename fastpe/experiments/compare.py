@@ -61,9 +61,9 @@ def compare(
     baseline : str, optional
         The encoding that the others are compared with. The default is nope if it is among them, else the first.
     preset : str
-        The protocol of a new study, which sets the defaults of `settings`: ``"recipe"``, small models that solve the
-        task (see ``fastpe tasks NAME``), ``"li2025"``, the defaults of `TrainConfig`, or another key of
-        `fastpe.training.presets.PRESETS`.
+        The protocol of a new study, which sets the defaults of `settings`. ``"recipe"`` stands for small models that
+        solve the task (see ``fastpe tasks NAME``), and ``"li2025"`` for the defaults of `TrainConfig`. The other keys
+        of `fastpe.training.presets.PRESETS` are published protocols.
     choose : dict of str to list, optional
         Name of a setting, or of an option that every encoding has -> list of candidate values. For each task and
         encoding, all combinations of candidates are trained with other seeds than `seeds`. The runs of the study then

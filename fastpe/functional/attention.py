@@ -72,7 +72,8 @@ def attention(
         integer dtype is accepted. Indices are clipped to the range from 0 to M. See `fastpe.spans`.
     query_start : int or (B,) int, optional
         The position of the first query, from 0 to 2**40; by default M - N. Key j is at position j. With `query_start`,
-        slots with an axis max(N, M) have one row for each position from 0 on, at least max(M, N + query_start) rows.
+        a slot whose axis is max(N, M) in the table below has one row for each position, starting at position 0, and at
+        least max(M, N + query_start) rows.
     softcap : float, optional
         Each score S is replaced by softcap tanh(S / softcap), before the mask.
     sinks : (H,) floats, optional

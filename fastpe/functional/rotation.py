@@ -33,7 +33,7 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
         Queries, keys, or any other rows. With float16 and bfloat16 (from `ml_dtypes`), the computation is in float32.
     angles : (N, R) or (..., N, R) floats, optional
         Angles in radians; R is at most D / 2. The axes before N broadcast to those of x. Sine and cosine are computed
-        in float64. The channels from 2 R on are unchanged.
+        in float64. Channels from 2 R to D - 1 are unchanged.
     pairs : "interleaved" or "half"
         The channels of pair c: 2 c and 2 c + 1 if "interleaved" (Su et al.), c and c + R if "half" (GPT-NeoX, Llama).
     cos_sin : tuple of two arrays of floats, each shaped as `angles`, optional

@@ -20,9 +20,9 @@ Array = np.ndarray[Any, Any]
 class Positions:
     """The positions of queries and keys: key j is at position j, and query i at position `starts` + i.
 
-    With `starts`, arrays over positions have a row for each position from 0 on. If `starts` is None, the last query has
-    the position of the last key, and arrays over positions have max(N, M) rows: queries read the last N rows, keys the
-    last M rows.
+    With `starts`, arrays over positions have a row for each position, starting at position 0. If `starts` is None, the
+    last query has the position of the last key, and arrays over positions have max(N, M) rows: queries read the last N
+    rows, keys the last M rows.
     """
 
     n: int

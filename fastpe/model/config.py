@@ -295,7 +295,8 @@ class ModelConfig:
     def spec_of(self, part: Part, length: int) -> Spec:
         """Return the sizes for which one term of a sum of encodings is built.
 
-        If positions follow from tokens by a rule, a table has all rows that the rule may choose, whatever `length` is.
+        If a rule computes the positions from the tokens, as with ``positions="digits:20"``, a table is built with one
+        row for each position that the rule can give, and `length` has no effect on it.
         """
         rows = self.rule.rows if self.rule is not None and "table" in part.encoding.slots else 0
         if not rows:

@@ -112,9 +112,9 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     name : str
         A key of `SCHEDULES`.
     near : int, optional
-        Size of the windows or chunks, in positions. In "llama4" it also replaces the option `every` of the encoding
-        `temperature`: the number of positions after which attention becomes sharper by a step. By default the values
-        of the released model.
+        Size of the windows or chunks, in positions. For "llama4", the option `every` of the encoding `temperature` gets
+        the same value; it is the number of positions after which attention becomes sharper by a step. The default
+        values are those of the released model.
 
     Returns
     -------

@@ -291,7 +291,7 @@ def fused_ends(
 
     - The input. The fused map has a row for each token and for each position, and so do its gradients in every group.
       This requires that no norm, dropout or convolution (`taps`) follows the embedding, that queries and keys have no
-      separate table (`qk_table`), that no layer has a gate, and that all sequences use the table from its first row on.
+      separate table (`qk_table`), that no layer has a gate, and that all sequences begin at the first row of the table.
       The map must also be small: it has at most `_MOST_COMPOSED` elements, and at most twice as many tokens as
       positions.
     - The output of a model of numbers, if neither dropout nor a norm precedes the head.

@@ -215,8 +215,8 @@ class Transformer(Writing):
             Weight of each target in the mean: finite numbers of at least 0, not all 0, or booleans. A target with
             weight 0 may be anything, such as -100 or NaN. The inputs x must be valid everywhere.
         lengths : array_like (B,) of int, optional
-            Lengths of the sequences, at most N. Positions beyond the end of a sequence are not read and cost nothing.
-            The position encoding is the one for N positions.
+            Lengths of the sequences, at most N. Positions beyond the end of a sequence are not part of the loss, and no
+            time is spent on them. The position encoding is the one for N positions.
         threads : int, optional
             Largest number of threads. Results do not depend on it.
         draw : int

@@ -44,11 +44,13 @@ def show(
         Draw the curves of `fastpe.theory`:
 
         - for a table: the distance of each row from the nearest trained row, the singular values, the mean dot product
-          of two rows as a function of their distance, and the information about the position in a row with noise;
+          of two rows as a function of their distance, and how much information a row contains about its position when
+          noise is added to the row;
         - for rotations: the number of turns within the training length, the angles not seen in training, and the score
           of equal query and key as a function of their distance;
-        - for biases, as functions of the length: how many keys are used, how many have 99 % of the weight, how much the
-          bias changes the weights at most, and how much a longer text changes them.
+        - for biases, as functions of the length: the effective number of keys, the distance within which keys have 99 %
+          of the weight, the largest change of a query's weights by the bias, and the change of the weights when a text
+          is longer than in training.
     **request
         If `what` is the name of an encoding: `dim`, `heads`, `train_length`, `causal` and `seed` (by default those of
         `TrainConfig`), and options of the encoding, all as for `fastpe.build`. For a model or a run, which has

@@ -62,8 +62,8 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
 def cope_vjp(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
     """Return the output of `cope`, and its pullback, which returns a dict of gradients.
 
-    The gradients are those of "q", "k", "v" and "table". Positions that are integers or limited to P - 1 pass no
-    gradient to the gates.
+    The gradients are those of "q", "k", "v" and "table". No gradient reaches the gates through a position p_ij that is
+    an integer or was limited to P - 1.
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = cope_vjp(one, one, one, np.zeros((2, 3)))

@@ -46,10 +46,11 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
 
     Wall attention is defined beyond the training length: channels that have decayed stay near 0.
 
-    The tiled kernels do not support wall attention. They would have to split exp(P_i - P_j) into a factor of the query
-    and a factor of the key. Both exponents must be at most 0 to avoid overflow, so both sums would have to start
-    between the two tiles. The factors would then have to be computed again for every pair of tiles. If query and key
-    are in the same tile, scores would have to be computed channel by channel.
+    The tiled kernels do not support wall attention. They would have to split exp(P_i - P_j) into a factor of the query,
+    exp(P_i - P_m), and a factor of the key, exp(P_m - P_j). To avoid overflow, both exponents must be at most 0, so m
+    would have to be a position between the tile of keys and the tile of queries. The factors would then have to be
+    computed again for every pair of tiles. If query and key are in the same tile, scores would have to be computed
+    channel by channel.
 
     References
     ----------

@@ -1,19 +1,20 @@
 """The sum of two numbers, digit by digit.
 
-**Sequence**: begin, a, +, b, separator (which is the sign "="), a + b, end. The length is the number of digits of a and
-b, plus 1 for the "+". The number of digits of a is uniform. Digits are uniform too, but the most significant digit of a
-number with several digits is not 0.
+**Sequence**: begin, `a`, +, `b`, separator (which is the sign "="), the sum of `a` and `b`, end. The length N is the
+number of digits of `a` and `b`, plus 1 for the "+". The number of digits of `a` is uniform in 1 .. N - 2, and `b` has
+the remaining digits. Digits are uniform too, but the most significant digit of a number with several digits is not 0.
 **Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
 **Chance**: not given, as there is no simple formula.
 **Without positions**: a model without a mask and without a position signal cannot tell which digits have the same place
 value.
 
 **Options**
-- `digits`: "ordinary", most significant digit first; "reversed", least significant digit first, so that a carry is
-  known when it is needed; or "answer_reversed", reversed in answers only.
+- `digits`: the order of digits. "ordinary": most significant digit first. "reversed": least significant digit first, so
+  that a carry is known when it is needed. "answer_reversed": reversed in answers only.
 - `base`: the base of the numbers.
 - `padded`: whether numbers get leading zeros. In an input of length 2 n + 1, both numbers then have n digits, and the
-  answer has n + 1 digits. A reversed number ends with these zeros.
+  answer has n + 1 digits. A reversed number ends with its leading zeros. Not counting these zeros, the numbers of
+  digits of `a` and `b` are independent, and uniform in 1 .. n.
 
 **Positions**: "digits:K" (Abacus) numbers the digits within each number, and is meant for "reversed" digits.
 "coupled:L" gives digits of the same place value the same position. With "ordinary" digits, "coupled:L" needs `padded`.

@@ -4,9 +4,9 @@ An equivalent answer: 1 if the number of pairs of different adjacent bits is odd
 
 **Sequence**: begin, bits, separator, bit, end. Bits are independent and uniform.
 **Metric**: share of exactly correct answers, including the end token.
-**Chance**: 1/2 from length 2 on; 1 at length 1.
-**Without positions**: not solvable by a model without a mask and without a position signal; solvable by a model that
-can find the first and the last bit.
+**Chance**: 1/2 at lengths of 2 or more; 1 at length 1.
+**Without positions**: a model without a mask and without a position signal cannot solve the task. A model that can find
+the first and the last bit can solve it.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the model outputs the answer at a
 placeholder token after the input).

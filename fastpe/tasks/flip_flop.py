@@ -1,16 +1,16 @@
 """The bit that was written last.
 
-**Sequence**: begin, then pairs of an instruction and a bit. Instructions are w (write), i (ignore) and r (read). The
-first instruction is w, and the last is r. Each of the others is i with probability `ignore`; otherwise it is w or r
-with equal probability. The bit after w or i is random. The bit after r is the bit that was written last (after the last
-w). The label of r is the bit after it; other tokens have no label.
+**Sequence**: begin, then pairs of an instruction and a bit. Instructions are `w` (write), `i` (ignore) and `r` (read).
+The first instruction is `w`, and the last is `r`. Each of the others is `i` with probability `ignore`; otherwise it is
+`w` or `r` with equal probability. The bit after `w` or `i` is random. The bit after `r` is the bit after the last `w`.
+The label of `r` is the bit after it; other tokens have no label.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/2 for a label.
-**Made for causal models**: the bit after r reveals the label.
-**Without positions**: solvable by a causal model, which must learn to find the last w.
+**Made for causal models**: the bit after `r` reveals the label.
+**Without positions**: a causal model can solve the task, but it must learn to find the last `w`.
 
 **Options**
-- `ignore`: the probability of i. The source uses 0.8 in training, and 0.98 (sparse) and 0.1 (dense) in tests.
+- `ignore`: the probability of `i`. The source uses 0.8 in training, and 0.98 (sparse) and 0.1 (dense) in tests.
 
 Source: Liu et al. 2023, "Exposing attention glitches with flip-flop language modeling" (there with 512 tokens).
 """

@@ -4,9 +4,9 @@
 two or more letters share the largest count.
 **Metric**: share of exactly correct answers, including the end token.
 **Chance**: 1 divided by the number of letters.
-**Without positions**: solvable by a causal model, because the counts of the letters are enough. A model without a mask
-can output the right letter, but not the end token after it. It reads the same placeholder token at both positions of
-the answer, so both outputs are equal.
+**Without positions**: a causal model can solve the task, because the counts of the letters are enough. A model without
+a mask can output the right letter, but not the end token after it. It reads the same placeholder token at both
+positions of the answer, so both outputs are equal.
 
 **Options**
 - `letters`: the number of letters.

@@ -3,9 +3,10 @@
 **Sequence**: begin, digit, sign, digit, ..., digit, separator, value, end. Digits 0 .. 4 and signs are independent and
 uniform. Multiplication precedes addition and subtraction. Lengths are odd.
 **Metric**: share of exactly correct answers, including the end token.
-**Chance**: the probability of the likeliest value, 0: 1/5 at length 1, 0.253 at length 3, closer to 1/5 at larger
-lengths.
-**Without positions**: a model without a mask and without a position signal cannot tell between which digits a sign is.
+**Chance**: the probability of the value 0, which is the most likely one: 1/5 at length 1, 0.253 at length 3, and closer
+to 1/5 at larger lengths.
+**Without positions**: a model without a mask and without a position signal cannot tell which two digits a sign
+connects.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there an even length is reduced by one, and
 the model outputs the answer at a placeholder token after the input).

@@ -1,10 +1,9 @@
 """Associative recall of several pairs: the value that belongs to a key.
 
 **Sequence**: begin, pairs of a key and its value, then zeros. Each key occurs once more, in place of one of the zeros.
-The label of a repeated key is its value; other tokens have no label. Keys are in 1 .. V/2 - 1 and values in
-V/2 .. V - 1; all are different. A repeated key is g steps of two tokens after the last key of the pairs, where g = 1,
-2, ... is the gap of this key. Gaps are drawn without replacement. The probability of a gap g is proportional to
-g^(power - 1), so short gaps are frequent.
+The label of a repeated key is its value; other tokens have no label. Keys are in 1 .. V/2 - 1 and values in V/2 .. V -
+1; all are different. A key with the gap g = 1, 2, ... occurs again 2 g positions after the key of the last pair. Gaps
+are drawn without replacement. The probability of a gap g is proportional to g^(power - 1), so short gaps are frequent.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 2/V for a label, where V is the number of tokens.
 **Without positions**: a model without a mask and without a position signal cannot tell which value follows a key. Two

@@ -3,7 +3,7 @@
 **Sequence**: begin, bits, separator, the same bits in the order above, end. Bits are independent and uniform.
 **Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
 **Chance**: 1/2 for a token, 2^-N for an entire answer to N bits.
-**Without positions**: not solvable by a model without a mask and without a position signal.
+**Without positions**: a model without a mask and without a position signal cannot solve the task.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there positions count from 0, and the model
 outputs the answer at placeholder tokens after the input).

@@ -1,16 +1,16 @@
 """The next token of a sequence whose rule refers to tokens by their position.
 
 **Sequence**: begin, then tokens in 0 .. m - 1. The first `near` + `far` tokens are random. Each later token is a sum
-modulo m: of the `near` tokens just before it and of `far` other tokens. The label of a token is the next token, if that
-is such a sum. Other tokens have no label.
+modulo m: of the `near` tokens just before it and of `far` other tokens. The label of a token is the next token, if the
+next token is such a sum. Other tokens have no label.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/m for a label.
 **Made for causal models**: the label of a token is the next token, which a model without a mask sees.
 
 **Options**
 - `rule`: which `far` other tokens are added. "recursive": the tokens just before the `near` tokens. "cot": the first
-  tokens of the sequence, like a question that all steps refer to. "semi_recursive": consecutive tokens, whose start
-  moves by one position for every second token of the sequence.
+  tokens of the sequence, like a question that all steps refer to. "semi_recursive": a block of `far` consecutive
+  tokens. For the first two sums the block starts at the first token; after every two sums it moves on by one position.
 - `near`, `far`: the numbers of tokens that are added: `near` tokens just before, and `far` other tokens.
 - `modulus`: m, the modulus of the sums.
 

@@ -3,7 +3,7 @@
 **Sequence**: begin, symbols, separator, the same symbols backwards, end. Symbols are independent and uniform.
 **Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
 **Chance**: 1/S for a token, S^-N for an entire answer. The input has N symbols.
-**Without positions**: not solvable by a model without a mask and without a position signal.
+**Without positions**: a model without a mask and without a position signal cannot solve the task.
 
 **Options**
 - `symbols`: S, the number of different symbols.

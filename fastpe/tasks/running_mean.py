@@ -1,6 +1,7 @@
 """The mean of the numbers so far: x_i independent N(0, 1), y_i = (x_1 + ... + x_i) / i.
 
-A model without a mask must know which tokens precede a position, and how many; a causal model must only average.
+A model without a mask must know which tokens precede a position, and how many. A causal model only needs to average the
+numbers.
 
 **Kind**: numbers, with one answer for each.
 **Metric**: mean squared error, and its ratio to the error of always answering 0.

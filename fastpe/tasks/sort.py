@@ -5,8 +5,8 @@ replacement.
 **Metric**: share of answers that are entirely correct, including the end token; share of correct tokens.
 **Chance**: for the entire answer, 1 divided by the number of ways to choose N of S symbols; for a token, the accuracy
 of always guessing the likeliest symbol at its position. N is the length.
-**Without positions**: solvable by a causal model: the next symbol of the answer is the smallest symbol of the input
-that is larger than the last symbol of the answer so far.
+**Without positions**: a causal model can solve the task: the next symbol of the answer is the smallest symbol of the
+input that is larger than the last symbol of the answer so far.
 
 **Options**
 - `symbols`: S, the number of symbols to choose from, which is also the largest length.

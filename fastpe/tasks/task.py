@@ -60,12 +60,12 @@ class Recipe:
     """Settings of small models that solve a task at its training lengths, and the runs that show it.
 
     A run solves a task if at least 99 % of its test answers at the training lengths are right; for numbers, if its
-    squared error there is at most 1 % of that of a model that always outputs 0.
+    squared error there is at most 1 % of the error of a model that always outputs 0.
 
     Parameters
     ----------
     settings : dict
-        Settings by their names in `fastpe.TrainConfig`, in place of those of `fastpe.training.presets.SMALL`.
+        Settings by their names in `fastpe.TrainConfig`. They replace settings of `fastpe.training.presets.SMALL`.
     encoding : str
         The encoding of the measured runs.
     solved : int
@@ -128,10 +128,10 @@ class Task:
         tell a sequence from its reverse, or from any permutation. Answers are multiplied by factors (length,). For
         "numbers".
     digit_order : callable, optional
-        ``(**options)`` -> the order of the digits in a + b = c, used by the positions "coupled:L". "ordinary": most
-        significant digit first, and c is one digit longer than a and b. "reversed": least significant digit first.
-        "answer_reversed": least significant digit first in c only. "": the order does not determine the positions of
-        the digits of c.
+        ``(**options)`` -> the order of the digits in `a` + `b` = `c`, used by the positions "coupled:L". "ordinary":
+        most significant digit first, and `c` is one digit longer than `a` and `b`. "reversed": least significant digit
+        first. "answer_reversed": least significant digit first in `c` only. "": the order does not determine the
+        positions of the digits of `c`.
     recipe : Recipe, optional
         Settings with which small models solve the task; the default of ``fastpe train --task`` and of `fastpe.compare`.
         A task without a recipe uses `fastpe.training.presets.SMALL`.

@@ -1,4 +1,4 @@
-"""Every symbol twice: a b becomes a a b b.
+"""Every symbol twice: `a b` becomes `a a b b`.
 
 **Sequence**: begin, symbols, separator, every symbol twice, end. Symbols are independent and uniform.
 **Chance**: 1/S for a token, S^-N for an entire answer. The input has N symbols.

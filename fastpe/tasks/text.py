@@ -3,8 +3,8 @@
 **Tokens**: the bytes of the files, or the characters that occur in the text (`tokens`). The run folder stores the
 vocabulary. If tokens are characters, byte order marks (U+FEFF) are removed, and CRLF and CR become LF.
 **Parts**: the last tokens of the text, a fraction `share` of it, are used only for validation, and the tokens before
-them for training. The text may consist of several documents: files, or passages that end with the `separator`. Then no
-document is divided between the two parts.
+them for training. The text may consist of several documents: files, or passages that end with the `separator`. In this
+case, all tokens of a document are in the same part.
 **Sequences**: in training, `train_length` tokens from a random place; the target of each is the next token.
 **Metric**: mean cross entropy of all tokens of the validation part, in nats, and in bits per byte of the text. Bits per
 byte can be compared across vocabularies. The text is cut into blocks of the tested length, and every block is read

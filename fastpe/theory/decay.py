@@ -31,7 +31,7 @@ _BOUNDED = {
     "sandwich": "a sum of dbar/2 cosines",
     "swin_bias": "a finite table of numbers",
     "swinv2_cpb": "16 times a sigmoid",
-    "t5": "all distances from max_distance on share one number",
+    "t5": "all distances of at least max_distance share one number",
     "tener": "a vector times sinusoids",
     "transformer_xl": "a vector times a map of sinusoids",
     "tupe": "a finite table of numbers",

@@ -159,7 +159,7 @@ def limit(
     >>> round(found.perplexity.value, 6), found.window.value
     (1359.141141, 2303.0)
     >>> limit("t5").perplexity.value, limit("t5").perplexity.why
-    (inf, 'infinite: all distances from max_distance on share one number')
+    (inf, 'infinite: all distances of at least max_distance share one number')
     """
     decay, why = decay_of(scheme, **parameters)
     if why is None:

@@ -31,7 +31,8 @@ KEEPS = ("last", "best")
 class TrainConfig(ModelConfig):
     """Settings of a model, its training and its tests; the defaults are the protocol of Li (2025), the source paper.
 
-    The default options of an encoding are those of its own authors. `TrainConfig.paper` uses those of the source paper.
+    By default, an encoding has the options of its own authors. `TrainConfig.paper` uses the options of the source
+    paper.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ class TrainConfig(ModelConfig):
     stop_solved : bool
         Whether training ends once all validation answers are right.
     keep : {"last", "best"}
-        Which model is saved and tested: that of the last epoch, or that with the lowest validation loss.
+        Which model is saved and tested: the model of the last epoch, or the model with the lowest validation loss.
     test_lengths : tuple of int or str, optional
         Lengths at which the trained model is tested. For tasks of tokens, they may also be ranges: "51-100" stands for
         lengths that are drawn uniformly from 51 to 100. The default for tasks of numbers is 50, 100, 200. The default
@@ -321,9 +322,9 @@ class TrainConfig(ModelConfig):
     ) -> "TrainConfig":
         """The settings of a new run that starts with the weights of another run.
 
-        Settings of the model, its encoding, the task, its lengths and its text that are not given are those of `run`.
-        All other settings, such as `epochs`, `lr` and `seed`, have the defaults of `TrainConfig`. The optimizer starts
-        at step 0.
+        If you do not give a setting of the model, its encoding, the task, its lengths or its text, it has the value of
+        `run`. All other settings, such as `epochs`, `lr` and `seed`, have the defaults of `TrainConfig`. The optimizer
+        starts at step 0.
 
         These settings may change: `encoding`, `options`, `train_length`, `positions`, `sight`, `dropout`, `precision`,
         and all settings that are not the model's. A new encoding must have parameters with the same names and shapes;
@@ -371,7 +372,7 @@ class TrainConfig(ModelConfig):
         return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
 
     def tested(self) -> Self:
-        """Return these settings, and add the options that tests beyond the training length need.
+        """Return a copy of these settings that also has the options needed in tests beyond the training length.
 
         Options that are given keep their values. For example, the encoding `learned` gets the option
         ``beyond="clip"``: positions beyond the table use its last row. By default, `learned` raises an error there.

@@ -84,7 +84,7 @@ def evaluate(
         Metrics for a task of numbers:
 
         - ``mse``: mean squared error over all targets, with the weights that the task gives them;
-        - ``nmse``: the mse divided by that of a model that always answers zero;
+        - ``nmse``: the mse divided by the mse of a model that always answers zero;
         - ``mse_last``: mean squared error at the last position;
         - ``mse_beyond``: mean squared error at positions beyond the training length; None if there are none.
 

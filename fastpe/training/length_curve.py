@@ -75,7 +75,7 @@ class LengthCurve:
     Attributes
     ----------
     sliding : bool
-        Whether the losses are those of a sliding window instead of blocks.
+        Whether the losses were measured with a sliding window instead of blocks.
     points : tuple of Point
         One for each length, ascending.
     by_position : dict of int to array

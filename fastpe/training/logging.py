@@ -99,9 +99,9 @@ class CsvLog:
 class TensorBoardLog:
     """Write losses for TensorBoard into the folder ``tensorboard`` of the run folder.
 
-    It needs tensorboardX, or PyTorch with tensorboard. ``train/loss`` is the loss of each update, ``train/epoch loss``
-    and ``validation/...`` those of each epoch. ``test/...`` are the metrics by test length, which takes the place of
-    the step. A resumed run continues the curves after its last checkpoint.
+    It needs tensorboardX, or PyTorch with tensorboard. ``train/loss`` is the loss of each update; ``train/epoch loss``
+    and ``validation/...`` are the losses of each epoch. ``test/...`` are the test metrics; the test length takes the
+    place of the step. A resumed run continues the curves after its last checkpoint.
 
     Raises
     ------

@@ -202,8 +202,8 @@ def train(
     resume : bool
         Whether to continue the run in `out`, which must have the same settings. If the run is finished, its result is
         read and returned. `epochs` may differ if the learning rate does not decay: with more epochs, a finished run is
-        trained further, and its result is bit for bit that of a run with this number from the start. To change other
-        settings, start a new run from the weights of the old one with `TrainConfig.starting_from`.
+        trained further. Its result then has the same bits as that of a new run with the larger number of epochs. To
+        change other settings, start a new run from the weights of the old one with `TrainConfig.starting_from`.
     threads : int, optional
         Number of threads; the result has the same bits for any number. Default: all cores.
     progress : callable, list of callables or False, optional

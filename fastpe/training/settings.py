@@ -78,8 +78,8 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "positions": Setting(
             "Positions of the tokens. usual: 0, 1, 2, ... The following are drawn in every training step. random:L: "
             "different integers below L; float:L: real numbers below L - 1; pose:L: 0, 1, 2, ... with one gap, below "
-            "L; offset:L: consecutive rows of a table of L rows, from a random row on. The following are computed "
-            "from the tokens. digits:K: place of a digit in its number, in training plus a random number from 0 to K "
+            "L; offset:L: consecutive rows of a table of L rows, starting at a random row. The following are computed "
+            "from the tokens. digits:K: place of a digit in its number, plus a random number from 0 to K in training "
             "(Abacus); coupled:L: significance of a digit, with positions up to L; documents:SEP: positions restart "
             "after each separator, and attention stays within a document (SEP are the separator tokens, such as 10 or "
             "3,5-7); documents:SEP:first: the same, but a separator begins a document; segments:SEP: position in the "

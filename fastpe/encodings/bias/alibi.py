@@ -12,8 +12,9 @@ distance is not a function of j - i; the slot is then `scores` (H, N, N), with a
 nothing by default. The option `learned` trains `slope` (H,); the form `nonsymmetric`, which needs this option, also
 trains `slope_future` (H,), used for j > i.
 
-**Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, let n be the largest power of two below
-H: the slopes of n heads come first, followed by the first, third, fifth, ... slope of 2n heads, until there are H.
+**Slopes.** If H is a power of two, head h = 0 .. H-1 has the slope 2^(-8(h+1)/H). For any other H, let n be the largest
+power of two below H: the slopes of n heads come first, followed by the first, third, fifth, ... slope of 2n heads,
+until there are H.
 
 **Forms.** `symmetric` is the formula above. In a causal model it equals the paper's formula, -slope (i - j), because
 keys with j > i are masked. For models without a mask, the first author describes two more forms (issue 5 of the code's
@@ -26,7 +27,7 @@ repository):
 
 **Options**
 - `slope`: one slope for all heads, instead of the slopes stated above.
-- `alpha0`: one slope alpha0 / N_train for all heads, Li's form. It cannot be combined with `slope`.
+- `alpha0`: all heads have the slope alpha0 / N_train, as in Li (2025). It cannot be combined with `slope`.
 - `factor`: multiplies the slopes, whichever option sets them. BiPE (He et al. 2024, arXiv:2401.16421) uses 96 and takes
   the index of a token's segment as its position. For BiPE, pass the indices of segments as positions, or train a causal
   model with `--positions segments:SEP`.

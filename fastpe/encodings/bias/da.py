@@ -7,7 +7,7 @@ Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Ove
 (17). No official code is known.
 
 **Slots**: `gain` (H, 2N-1), which holds f, and `rectify`, which is True. **Learns**, separately in every layer: `w` and
-`v` (H,). The authors' initial values are not known; here w starts as N(0, 0.1^2) and v as 1.
+`v` (H,). The authors' initial values are not known; here `w` is drawn from N(0, 0.1^2), and `v` starts at 1.
 
 **Options**: none.
 

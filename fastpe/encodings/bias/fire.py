@@ -17,8 +17,8 @@ by all layers; the network's weights are initially uniform in +-1/sqrt(fan in).
 - `threshold`: L is the threshold times the multiplier, which starts at 1. Queries at positions below L share one
   divisor.
 - `eps`: added to the divisor.
-- `symmetric`: use x = |i - j|, for models without a causal mask. The port's absolute values imply this; the paper has
-  causal models only. Without this option, the model must be causal.
+- `symmetric`: use x = |i - j|, for models without a causal mask. The paper has causal models only. In the port, |c x|
+  is the same for x and -x, so keys after the query also get |i - j|. Without this option, the model must be causal.
 
 Without `symmetric`, x is 0 for keys after the query, which the causal mask hides.
 
@@ -26,7 +26,7 @@ Without `symmetric`, x is 0 for keys after the query, which the causal mask hide
 
 **Traps.** With `symmetric`, t exceeds 1 for keys that are farther from the query than max(L, i), which happens to early
 queries of sequences longer than L. The bias is even in j - i only if both positions are below L. The arguments `start`
-and `positions` change i, and thus the divisor. The paper divides by i, some texts by i + 1.
+and `positions` change i, and thus the divisor. The paper divides by i; some texts divide by i + 1.
 
 **Accuracy.** t is exact to a few units in the last place. The network is a piecewise linear function of t. For each
 interval between two of its kinks, the sum over hidden units is computed once, as the slope and the level of a line.

@@ -8,9 +8,9 @@ distance between two points replaces the distance between two tokens.
 **Slot**: `scores` (H, N, N), a value for every pair: O(N^2) memory. **Learns**: nothing by default; with `learned`,
 `slope` (H,).
 
-**Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90.
-The argument `start` is added to both. If no positions are given, the points follow a spiral from pole to pole,
-described under `cartesian3d`.
+**Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
+latitudes must be within ±90. `start` is added to both coordinates. If no positions are given, the points follow a
+spiral from pole to pole, described under `cartesian3d`.
 
 **Options**
 - `slope`: one slope for all heads, per radian. Default: the slopes of `alibi` times `scale`.

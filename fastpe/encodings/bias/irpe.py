@@ -30,12 +30,13 @@ token's position is ignored.
 **Past the training length**: clipped. Offsets beyond gamma share the outermost buckets, so the bias is defined for any
 grid.
 
-**Traps.** beta need not be an integer, and values clipped to beta are truncated: with ratio 1.9, g(0), g(1), ... are 0,
-1, 2, 2, 3, 3, ... Halves are rounded to even. `quant` follows the code; eq. (21) uses the rank of the squared distance
-among the squared distances that occur. The bias is added to scores that are already divided by sqrt(D), as in the code;
-eq. (13) divides the bias too. `euclidean` and `quant` never use the buckets below B, and their bias does not
-distinguish left from right. The authors' other mode, "contextual", is not implemented here; it multiplies query, key or
-value by a vector of the bucket. The tables start as zeros, so they add no bias until they have been trained.
+**Traps.** beta need not be an integer, and values clipped to beta are truncated: with ratio 1.9, the values g(0), g(1),
+g(2), ... are 0, 1, 2, 2, 3, 3, ... Halves are rounded to even. `quant` applies g to the squared distance itself, as in
+the code. Eq. (21) instead sorts all squared distances that occur, and applies g to the rank of the squared distance.
+The bias is added to scores that are already divided by sqrt(D), as in the code; eq. (13) divides the bias too.
+`euclidean` and `quant` never use the buckets below B, and their bias does not distinguish left from right. The authors'
+other mode, "contextual", is not implemented here: it has a learned vector for each bucket, and multiplies query, key or
+value by it. The tables start as zeros, so they add no bias until they have been trained.
 """
 
 import math

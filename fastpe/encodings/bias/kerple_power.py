@@ -1,4 +1,4 @@
-"""KERPLE, power kernel: the penalty is a times |j - i|^p, with a and p learned for each head.
+"""KERPLE, power kernel: the penalty is a_h |j - i|^p_h, and each head h learns a_h and p_h.
 
     S_ij = s q_i . k_j - a_h |j - i|^p_h,    0 < p <= 2
 
@@ -15,15 +15,15 @@ megatron/mpu/layers.py, ParallelKerplePower.
 Gaussian window.
 
 **Accuracy.** Unless positions are given, the error at any distance is at most 4 units in the last place in float64, and
-0.52 in float32. From distance 64 on, consecutive distances are grouped into runs. One power is computed for each run,
-at its middle. The other values of the run are computed from it by the series of (1 + u)^p, |u| < 1/16.
+0.52 in float32. Consecutive distances of 64 or more are grouped into runs. One power is computed for each run, at its
+middle. The other values of the run are computed from it by the series of (1 + u)^p, |u| < 1/16.
 
-**Traps.** Before every use, the authors' code overwrites values of a below 0.01 with 0.01, and values of p outside
-[0.01, 2] with the nearest end. The next update starts from there. Here the parameter keeps its value: it acts as the
-bound and has a gradient of zero, so only the optimiser's momentum can move it back. The bias is added to scores that
-are already divided by sqrt(D), as in the code; eq. (1) of the paper divides the bias too. The bias is even in j - i:
-without a causal mask the model cannot tell left from right. The released code is for causal models. It can also
-multiply the scores by exp(-a' |j - i|^p'); this is not implemented here.
+**Traps.** Before every use, the authors' code overwrites values of `a` below 0.01 with 0.01, and values of `p` outside
+[0.01, 2] with the nearest end of this interval. The next update starts from there. Here the parameter keeps its value:
+it acts as the bound and has a gradient of zero, so only the optimiser's momentum can move it back. The bias is added to
+scores that are already divided by sqrt(D), as in the code; eq. (1) of the paper divides the bias too. The bias is even
+in j - i: without a causal mask the model cannot tell left from right. The released code is for causal models. It can
+also multiply the scores by exp(-a' |j - i|^p'); this is not implemented here.
 """
 
 from typing import Any

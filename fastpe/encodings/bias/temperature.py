@@ -3,7 +3,7 @@
     S_ij = f_i scale q_i . k_j,    f_i = 1 + a ln(1 + floor((i + 1) / L))      "llama4"
                                    f_i = 1 + a ln(1 + floor(i / L))            "ministral"
 
-i counts from 0, a is `strength`, and L is `every`.
+Positions i count from 0. The factor a is the option `strength`, and L is the option `every`.
 
 Source: Llama 4 (Meta 2025) uses the formula "llama4" in its layers without position encoding; it is implemented here as
 in `Llama4TextAttention` of Hugging Face's transformers. Ministral 3 and Mistral 4 (Mistral AI 2025) use the formula

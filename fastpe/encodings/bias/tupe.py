@@ -16,9 +16,9 @@ with buckets TUPE-R.
 
 **Options**
 - `class_token`: whether the first token is a class token, as always in the authors' code. P then has one more row in
-  front, row 0. Row 0 has a query and a key; their product is the position term of the class token, as the query, with
-  every key. The product of query and key of row 1 is the position term of every other query with the class token as the
-  key. (Row 1 belongs to position 0, the class token, and has no other use.)
+  front, row 0. If the class token is the query, the position term for every key is the product of row 0's query and
+  key. If the class token is the key of another query, the position term is the product of row 1's query and key. (Row 1
+  belongs to position 0, the class token, and has no other use.)
 - `buckets`: the number of buckets of offsets, half of them for each side, as in a bidirectional `t5`; an even number,
   32 in the authors' code. Default: no buckets. With a class token there is one more bucket, for the class token as the
   key of other queries. If the class token is the query, all keys use the bucket of distance 0 on the right side, which

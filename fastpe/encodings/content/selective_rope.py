@@ -18,7 +18,7 @@ heads. The first of the four taps multiplies the oldest token.
 **Options**
 - `base`: the base of the fixed frequencies tau, 500,000 in the authors' code.
 - `rank`: the rank of the map from x^ to p; 16 by default in the authors' code, 32 in its configurations.
-- `pairs`: `half`, channels c and c + D/2, as in the authors' code, or `interleaved`.
+- `pairs`: `half` (pairs of the channels c and c + D/2, as in the authors' code) or `interleaved` (adjacent channels).
 
 Initial values are uniform in +-1/sqrt(fan in), which is +-1/2 for the taps. These are the defaults of linear maps and
 convolutions in the authors' framework. Initially, a head rotates only a little from one token to the next. The authors'
@@ -30,11 +30,11 @@ training did not cover. For causal models only.
 
 **Traps.** In float32, sums of angles over a long text would lose their digits; here they are computed in float64, and
 whole turns are removed. The angle between two tokens depends on all tokens between them, not only on their distance. A
-cache of keys must also hold the sums of the last token and p of the last three tokens. With `--positions
-documents:SEP`, the sums and the convolution start again at each document. Options that are off by default in the
-authors' code are not implemented: a gate or a bias for f, an activation after the convolution, and a learned or
-different tau. In "rope+selective_rope" the angles add up; both encodings must then rotate all channels, with the same
-`pairs` layout. "fox+selective_rope" adds a forget gate.
+cache of keys must also hold the sums f_0 + ... + f_t of its last token t, and the vectors p of its last three tokens.
+With `--positions documents:SEP`, the sums and the convolution start again at each document. Options that are off by
+default in the authors' code are not implemented: a gate or a bias for f, an activation after the convolution, and a
+learned or different tau. In "rope+selective_rope" the angles add up; both encodings must then rotate all channels, with
+the same `pairs` layout. "fox+selective_rope" adds a forget gate.
 """
 
 from typing import Any

@@ -2,6 +2,8 @@
 
     p = a n_2 + b,   PE[p] = [ axis0[a] | axis1[b] ]        (for two axes of n_1 and n_2 cells; more axes work alike)
 
+Position p is the cell (a, b) of the grid.
+
 Source: Kitaev, Kaiser and Levskaya 2020, "Reformer: The Efficient Transformer" (arXiv:2001.04451), which refers to its
 code for details: google/trax, trax/layers/research/position_encodings.py, AxialPositionalEncoding. The order `dufter`
 is from Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), figure

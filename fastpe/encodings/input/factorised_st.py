@@ -6,8 +6,9 @@ Source: Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Nee
 (arXiv:2102.05095), section 3, eq. (1), which has one vector for each place p and frame t. The sum of two vectors is
 from the code: facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
 
-**Slot**: `table` (N, C), tokens in raster order, index (t H + y) W + x. **Learns**: `space` (H W, C), from
-N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at 2, a hundred standard deviations.)
+**Slot**: `table` (N, C), tokens in raster order, index (t H + y) W + x. **Learns**: `space` (H W, C), initially drawn
+from N(0, 0.02^2), and `time` (T, C), initially zeros. (The authors truncate the normal at 2, a hundred standard
+deviations.)
 
 **Options**
 - `grid`: the sides (T, H, W) of the sequence's grid. Default: at the training length, the learned grid (see

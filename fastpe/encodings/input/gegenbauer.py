@@ -11,8 +11,9 @@ the Legendre polynomials. Li's section 8 names members of this family.
 
 **Options** (N is the training length, not the length of the sequence)
 - `alpha`: a number larger than -1/2. The polynomials are orthogonal on [-1, 1] with the weight (1 - x^2)^(alpha - 1/2).
-  For alpha = 1/2 the values equal those of `legendre` bit for bit, and for alpha = 0 (defined as the limit) those of
-  `chebyshev`. alpha = 1 gives U_l / (l + 1), where U_l is Chebyshev's polynomial of the second kind.
+  For alpha = 1/2 the values equal the values of `legendre` bit for bit. For alpha = 0, which is defined as the limit,
+  they equal the values of `chebyshev`. alpha = 1 gives U_l / (l + 1), where U_l is Chebyshev's polynomial of the second
+  kind.
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `log`:
   2 min(1, ln(1+p)/ln(1+N)) - 1. `clamp` and `log` treat a negative position as 0.
 - `gamma`: the steepness of `tanh`.

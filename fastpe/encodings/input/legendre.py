@@ -22,7 +22,7 @@ Positions may be real numbers. `clamp` and `log` treat a negative position as 0;
 to it.
 
 **Past the training length**: defined. With `tanh`, rows tend to the all-ones vector. With `clamp` and `log`, all rows
-from position N on are the all-ones vector. With `linear`, x exceeds 1 and values grow without bound: for example,
+at positions p >= N are the all-ones vector. With `linear`, x exceeds 1 and values grow without bound: for example,
 P_63(3) = 1.2e47 overflows float32. If a value of the table is not finite, an error is raised.
 
 **Traps.** With gamma = 1, x is only tanh 1 = 0.76 at the training length; x = 0.99 needs gamma = 2.65. For positions >=
@@ -32,10 +32,11 @@ from 1.47 to 8 for C = 64.
 
 **Accuracy.** x is computed in float64 with an error of at most 2^-51. In [-1, 1] the derivative of P_l is at most
 l(l+1)/2, so this error changes P_l by at most l(l+1) 2^-52. The recurrence is computed as P_{l+1} = x P_l + l/(l+1) (x
-P_l - P_{l-1}). It is stable and adds an error of at most 8l 2^-52. Together, the error of an entry is at most (l(l+1) +
-8l) 2^-52, regardless of the entry's size, plus half a unit in the last place in float32. Near zeros of P_l, relative
-errors are therefore large in float64. Even in float32, an entry below 1e-5 can have an error of more than a unit in the
-last place. The largest error measured up to degree 512 is 2e-14.
+P_l - P_{l-1}). It is stable and adds an error of at most 8l 2^-52. The error of an entry is at most the sum of these
+two bounds, (l(l+1) + 8l) 2^-52; in float32, rounding adds at most half a unit in the last place. The two bounds do not
+depend on the size of the entry. Near zeros of P_l, relative errors are therefore large in float64. Even in float32, an
+entry below 1e-5 can have an error of more than a unit in the last place. The largest error measured up to degree 512 is
+2e-14.
 """
 
 from typing import Any

@@ -13,7 +13,7 @@ mixes the channels.
 **Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
 latitudes must be within ±90. `start` is added to both coordinates. If no positions are given, the points follow a
 spiral from the south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180,
-where t = (p + 1/2)/N and N is the training length.
+where t = (p + 1/2)/N, p is the index of the token and N is the training length.
 
 **Options**
 - `scale`: multiplies the table.

@@ -13,7 +13,7 @@ log-spaced between 1 and 0.99 pi, and initial widths are 5 / frequency.
 **Options**: none. Positions may be real numbers.
 
 **Past the training length**: defined. The envelopes are centred on position 0, not on the token. Initial widths are 1.6
-to 5, so rows are nearly zero from position 20 on, unless training makes the envelopes wider. With infinitely wide
+to 5, so rows at positions of 20 or more are nearly zero unless training makes the envelopes wider. With infinitely wide
 envelopes the rows would be sinusoids, as in `sinusoidal`.
 
 **Accuracy.** For given sigma and omega, an entry is within 8 * 2^-52 of the exact value.
@@ -144,7 +144,7 @@ ENCODING = Encoding(
         \sigma &= \max(\exp(\mathrm{log\_width}), 10^{-3}) \\
         \omega &= \min(\exp(\mathrm{log\_frequency}), 0.95 \pi), \quad \text{but at least } 5 / \sigma
     """,
-    use_when="you reproduce Zeris 2026; before training, rows are nearly zero from position 20 on",
+    use_when="you reproduce Zeris 2026; before training, rows at positions of 20 or more are nearly zero",
     also_called=("MorletPE",),
     not_to_be_confused={"wavelet": "orthogonal wavelets at dyadic scales, nothing learned"},
     use="proposed",

@@ -4,7 +4,7 @@
     k = 0 .. K - 1,   W = time_bandwidth / N,   sum_{m=0}^{N-1} v_k(m)^2 = 1,   1 > lambda_0 > lambda_1 > ...
 
 N is the training length. K, the number of sequences used, is 2 time_bandwidth, rounded down, but at most C. (About 2
-time_bandwidth independent sequences with frequencies up to W fit into N positions.) Columns from K on are zero.
+time_bandwidth independent sequences with frequencies up to W fit into N positions.) The columns k >= K are zero.
 
 Source: Slepian 1978, "Prolate Spheroidal Wave Functions, Fourier Analysis, and Uncertainty V: The Discrete Case", Bell
 System Technical Journal 57; its use as an encoding is our own construction.
@@ -20,17 +20,18 @@ Positions may be real numbers: the formula above also defines v_k between intege
 
 **Past the training length**: defined by the same formula, before and after the training positions. No other
 continuation of the sequences is free of frequencies above W. The sum of squares of column k over all positions outside
-the training length is 1/lambda_k - 1 times its sum of squares inside, so the column tends to zero. For k < K, lambda_k
-is more than 1/2, so every column has a smaller sum of squares outside than inside. Most lambda_k are close to 1; the
-columns of these k are nearly zero from position N on.
+the training length is its sum of squares inside times (1/lambda_k - 1), so the column tends to zero. For k < K,
+lambda_k is more than 1/2, so every column has a smaller sum of squares outside than inside. Most lambda_k are close to
+1; the columns of these k are nearly zero at all positions p >= N.
 
-**Facts.** At the training positions, the columns are orthogonal and have a mean square of 1. About the middle of these
-positions, v_k is even for even k and odd for odd k. Signs are as in SciPy's `dpss`: for even k, the sum of v_k(p) over
-p is positive; for odd k, the sum of (N - 1 - 2p) v_k(p) is positive. With time_bandwidth = N/2 all frequencies are
-allowed. Then K is N, but at most C, and integer positions outside the training length get zeros.
+**Facts.** At the training positions, the columns are orthogonal and have a mean square of 1. With respect to the middle
+of these positions, v_k is symmetric if k is even, and antisymmetric if k is odd. Signs are as in SciPy's `dpss`: for
+even k, the sum of v_k(p) over p is positive; for odd k, the sum of (N - 1 - 2p) v_k(p) is positive. With time_bandwidth
+= N/2 all frequencies are allowed. Then K is N, but at most C, and integer positions outside the training length get
+zeros.
 
-**Traps.** Columns from K on stay zero: by default, with C = 64 and N = 50, only 25 columns are filled. By default, if N
-is even and C is at least N/2, all rows inside the training length have the norm sqrt(N/2), which is 5 for N = 50.
+**Traps.** The columns k >= K stay zero: by default, with C = 64 and N = 50, only 25 columns are filled. By default, if
+N is even and C is at least N/2, all rows inside the training length have the norm sqrt(N/2), which is 5 for N = 50.
 Outside, the norm is 2.46 at position 50, 0.46 at 60 and 0.06 at 199.
 
 **Accuracy.** The v_k at the training positions are computed as eigenvectors of a tridiagonal matrix. It has the same

@@ -17,8 +17,8 @@ locationencoder/pe/spherical_harmonics.py, SphericalHarmonics, with spherical_ha
 
 **Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
 latitudes must be within ±90. `start` is added to both coordinates. If no positions are given, the points lie on a
-spiral from the south pole to the north pole, with equal area for each point. With t = (p + 1/2)/N and the training
-length N, sin lat = 2t - 1 and lon = 180 sqrt(pi N) t - 180 for position p.
+spiral from the south pole to the north pole, with equal area for each point. Let N be the training length, and t = (p +
+1/2)/N for position p. The point of p then has sin lat = 2t - 1 and lon = 180 sqrt(pi N) t - 180.
 
 **Options**
 - `degrees`: L, the number of degrees l, from 1 to 1024. Default: the largest L with L^2 <= C. Of the L^2 harmonics, at
@@ -37,8 +37,8 @@ of each degree l.
 expanded formulas of spherical_harmonics_ylm.py, which the authors use by default, omit (-1)^m, so their columns with
 odd m are the negatives of the columns here.
 
-**Speed.** Arithmetic is the bottleneck: the entries of m and -m share one step of the recurrence and take one product
-each. A row takes four sines and cosines in total.
+**Speed.** Arithmetic is the bottleneck: the entries of m and -m need one common step of the recurrence, and then one
+product each. A row takes four sines and cosines in total.
 
 **Accuracy.** The recurrence in l gives normalised functions, without factorials, which would overflow past l = 80. The
 error of an entry is within (16 + 8L) 2^-52 times the table's largest entry.

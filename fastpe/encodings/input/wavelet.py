@@ -12,7 +12,7 @@ of another orthogonal wavelet of PyWavelets. `fastpe.encodings.parts.daubechies`
 
 **Interpretation of the paper.** As printed, psi_{j,k} has the factor 2^j in its argument, j = 0 is called the finest
 scale, and the shifts are k = 0 .. 9. Taken literally, this definition gives the zero vector at position 0 and at all
-positions from 16 on. At integer positions it uses, at every scale, only the values of psi at integers. The paper's
+positions of 16 or more. At integer positions it uses, at every scale, only the values of psi at integers. The paper's
 description (finest scale first, coarsest scale J = floor(log2 N)) requires the layout `coarse`, which is the default. 6
 scales with 10 shifts each give 60 columns, fewer than the 64 needed. By default, fastpe therefore considers all
 functions whose support meets [0, N], and takes the C functions that have the longest part of their support inside [0,
@@ -30,9 +30,11 @@ select other interpretations:
 - `functions`: `psi`: only wavelets. `phi+psi`: first the scaling functions of the coarsest scale, then the wavelets.
 - `scales`: J, the largest j. Default: floor(log2 N).
 - `shifts`: the k of every scale. Default: all whose support meets [0, N].
-- `select`: the order of the functions, of which the first C become columns. `coverage`: longest support inside [0, N]
-  first; of equal ones, first the coarser scale, then the smaller k. `even`: `per_scale` shifts of every scale, evenly
-  spaced, coarsest scale first. `listed`: as in the printed sum, by increasing j, then by increasing k.
+- `select`: the order of the functions, of which the first C become columns. `coverage`: functions with the longest part
+  of their support inside [0, N] come first; among functions with equally long parts, those of coarser scales come
+  first, and within a scale those with smaller k. `even`: the coarsest scale comes first; each scale has at most
+  `per_scale` functions, with evenly spaced shifts k. `listed`: as in the printed sum, by increasing j, then by
+  increasing k.
 - `pad`: how the other columns are filled if there are fewer than C functions. `phi`: with scaling functions of the
   coarsest scale in the order of `select`, then with zeros. `zeros`: with zeros. `fastpe train` prints a remark if
   columns are padded.
@@ -42,9 +44,9 @@ select other interpretations:
 **Past the training length**: defined. Past N, the supports of the functions end one after another. So fewer and fewer
 functions reach a row, and rows that are not normalised tend to zero. Normalised rows become similar to their
 neighbours: for db4 and N = 50, the two nearest rows are 0.43 apart inside the training length, 0.05 in [50, 100) and
-2e-5 in [100, 200). Where no function remains, rows are zero. For db2 and N = 50 these are all rows from position 128
-on; for db4, no row up to position 199 is zero. The paper claims that differences decay past N, but the row of position
-199 is nearly orthogonal to the row of position 50.
+2e-5 in [100, 200). Where no function remains, rows are zero. For db2 and N = 50 these are all rows at positions of 128
+or more; for db4, no row up to position 199 is zero. The paper claims that differences decay past N, but the row of
+position 199 is nearly orthogonal to the row of position 50.
 
 **Accuracy.** PyWavelets' Daubechies filters are correct to the last bit. For db1 to db20, the absolute error of a value
 is at most 1e-14, and in float32 half a unit in the last place more. So the error of an entry below 1e-7 can exceed a

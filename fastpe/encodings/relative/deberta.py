@@ -10,19 +10,19 @@ eqs. (3) and (4); microsoft/DeBERTa, DeBERTa/deberta/disentangled_attention.py, 
 buckets of version 2, da_utils.py, make_log_bucket_position.
 
 **Slots**: `rel_key` and `rel_query` (H, 2M+1, D), where M is the smaller of `reach` and N-1; and `scale`, 1/sqrt(n D).
-**Learns**: `table` (2 span, C), shared by all layers, and separately in every layer `key` W_K and `query` W_Q (C, C);
-all initially N(0, 0.02^2).
+**Learns**: `table` (2 span, C), which all layers share; and the matrices `key` (W_K) and `query` (W_Q), (C, C) each,
+which every layer has separately. All initial values are drawn from N(0, 0.02^2).
 
 **Options**
 - `reach`: all distances of at least this value are treated alike. At most 10^6; called "max_relative_positions" in the
   code.
 - `buckets`: the number of buckets on each side, even; 256 in version 2. Default: no buckets, so each distance has its
   own row of the table.
-- `p2c_index`: whether y is that of the released `code` or that of the `paper`.
+- `p2c_index`: which of the two formulas of y is used, `code` (the released code's) or `paper`.
 - `c2p`, `p2c`: whether to use the term q_i . K[x] and the term k_j . Q[y].
 
-**Buckets.** Let m = i - j. Without buckets, bucket(m) = m and span = reach. With b buckets, span = b and, for mid =
-b/2,
+**Buckets.** Let m = i - j. Without buckets, bucket(m) = m and span = reach. With b buckets on each side, span = b. Let
+mid = b/2; then
 
     bucket(m) = m                                                               if |m| <= mid
     bucket(m) = sign(m) (mid + ceil((mid-1) ln(|m|/mid) / ln((reach-1)/mid)))   otherwise

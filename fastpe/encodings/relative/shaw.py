@@ -16,8 +16,8 @@ tensor2tensor/layers/common_attention.py, dot_product_attention_relative.
 **Past the training length**: clipped: on each side, all distances of K or more share one vector.
 
 **Traps.** There are 2K+1 vectors; descriptions with 2K-1 vectors confuse this encoding with Huang's methods. The vector
-is added to the key before the product is scaled. Positions cannot be given, because the slots depend only on the
-offsets of consecutive positions.
+is added to the key before the product is scaled. Positions cannot be given: the slots have one row for each integer
+offset, and attention numbers the tokens 0, 1, 2, ...
 """
 
 import math

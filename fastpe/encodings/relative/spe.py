@@ -19,14 +19,15 @@ of K draws from N(0, 1) and |z| its norm.
 
 **Past the training length**: defined; the cosines continue.
 
-**Accuracy.** Whole turns are removed from the angles exactly. The error of an entry is at most (8 + 4K) 2^-52 times the
-largest sum of softplus(g)^2 / (2K) over the sines of a channel.
+**Accuracy.** Whole turns are removed from the angles exactly. For each channel, let A be the sum of softplus(g)^2 /
+(2K) over its K sines. The error of an entry is at most (8 + 4K) 2^-52 times the largest A.
 
 **Traps.** Initial entries of `rel_gain` are far from 1 and have both signs. With one sine, the largest entry of a
 channel is below 0.2 for half of the channels and above 2.8 for a tenth of them. The factor 1/(2K) follows from the
-authors' code. There the product of F random features contains sqrt(F) / (2K sqrt(D)), and attention with heads of width
-F divides it by sqrt(F). The result is 1/(2K) times the usual 1/sqrt(D). The authors' function get_posattn_matrix omits
-the factor 1/(2K). The authors' gates, which mix R_c with 1, are not implemented. Positions cannot be given.
+authors' code. In that code, the dot product of a query's and a key's F random features has the factor sqrt(F) / (2K
+sqrt(D)). Attention with heads of width F then divides this product by sqrt(F). What remains is 1/(2K) times the usual
+1/sqrt(D). The authors' function get_posattn_matrix omits the factor 1/(2K). The authors' gates, which mix R_c with 1,
+are not implemented. Positions cannot be given.
 """
 
 import math

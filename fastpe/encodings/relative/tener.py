@@ -13,8 +13,9 @@ sections 3.2.1 and 3.2.2; fastnlp/TENER, modules/relative_transformer.py, Relati
 1 unless `scaled` is set. **Learns**, separately in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
 
 **Options**
-- `form`: `paper` or `code`, the two formulas above. They differ in the sign of the distance in q_i . R and in R itself,
-  and only `code` has the term k_j . R. The published results come from the code.
+- `form`: `paper` or `code`, the two formulas above. They differ in the sign of the distance in the terms q_i . R and v
+  . R, and in the order and the frequencies of the sinusoids in R. Only `code` has the term k_j . R. The published
+  results come from the code.
 - `scaled`: whether the complete score, including v . R, is divided by sqrt(D), as with the option `scale` of the
   authors' code. The authors' models did better without this division, presumably (they write) because the weights are
   then sharper.

@@ -144,7 +144,7 @@ ENCODING = Encoding(
     not_to_be_confused={"tener": "unscaled scores, and sinusoids without a learned map"},
     use="earlier",
     slots=("rel_key", "key_bias", "bias"),
-    options={"clamp_len": Option(None, "larger distances are replaced by this one", int, minimum=1, optional=True)},
+    options={"clamp_len": Option(None, "distances above this value are replaced by it", int, minimum=1, optional=True)},
     beyond="defined",
     direction="yes",
     source="Dai et al. 2019, arXiv:1901.02860, section 3.3",

@@ -14,8 +14,8 @@ Source: Oka, Hasegawa, Nishida and Saito 2025, "Wavelet-based Positional Represe
   better, and 2 scales with 64 shifts did badly. If n does not divide D, each of the finest scales has one more shift (a
   choice of fastpe).
 - `first_exponent`: e. Default: 0; the authors' model with 7 billion parameters uses 2.
-- `wavelet`: `ricker`, as above; `gaussian`, exp(-t^2); `haar`, 1 on [-1/2, 0) and -1 on [-1, -1/2); `morlet`, exp(-t^2)
-  cos(a t), whose frequency per position is the same at every scale.
+- `wavelet`: the function psi. `ricker`: as above. `gaussian`: exp(-t^2). `haar`: 1 on [-1/2, 0) and -1 on [-1, -1/2).
+  `morlet`: exp(-t^2) cos(a t), whose frequency per position is the same at every scale.
 
 The channels are ordered by scale. The paper does not give an order, and the query and key maps can undo any order.
 
@@ -36,9 +36,9 @@ content: with D = 128, the norm of p_m is 7.95 at m = 0, 2.18 at 100, and 0 to n
 **Accuracy.** The error of an entry is at most 4 * 2^-52. Entries below 2^-126, which are subnormal in float32, are set
 to 0.
 
-**Traps.** All these psi except `haar` are even, so with them the model can tell left from right only by shifts b > 0.
-At a = 128 the columns of the 16 shifts are almost equal. PyWavelets' `mexh` is `ricker` times 2 / (sqrt(3) pi^(1/4)) =
-0.867. Positions cannot be given.
+**Traps.** All these psi except `haar` are even, so only the shifts b > 0 let the model tell left from right. At the
+scale a = 128, the columns of the 16 shifts are almost equal. PyWavelets' `mexh` is `ricker` times 2 / (sqrt(3)
+pi^(1/4)) = 0.867. Positions cannot be given.
 """
 
 from typing import Any

@@ -188,7 +188,7 @@ ENCODING = Encoding(
         \theta'_t &= \exp(z_t(\tau)), \quad \theta \text{ as for rope} \\
         \tau &= \min(\lceil n / L_0 \rceil, \mathrm{max\_factor}), \quad n \text{ the largest position plus one}
     """,
-    use_when="a RoPE model is tuned once and then reads lengths up to several times that of tuning",
+    use_when="a RoPE model is tuned once and then reads texts up to several times as long",
     use="proposed",
     slots=("angles", "pairs"),
     options={

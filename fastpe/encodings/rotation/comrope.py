@@ -9,7 +9,7 @@ Angle Matrices", CVPR 2025; Longin-Yu/ComRoPE, model.py, ComRoPELDAttention and 
 **Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` B (H, D/b, b, b) and, with the variant `ld`,
 `multipliers` a (D/b, n), which all heads share. Each layer learns separate values.
 
-**Initial values.** B is drawn from N(0, std^2), a from N(0, 1).
+**Initial values.** The generators B are drawn from N(0, std^2), and the multipliers a from N(0, 1).
 
 **Options**
 - `variant`: `ld`: the generators of all axes are linearly dependent, so each block has one generator and a factor for
@@ -20,8 +20,8 @@ Angle Matrices", CVPR 2025; Longin-Yu/ComRoPE, model.py, ComRoPELDAttention and 
 - `train_grid`: sides of the training grid, if n > 1.
 - `std`: standard deviation of the initial generators.
 
-Coordinates are x_k = (p_k + 1/2) / m_k, where m_k is the training length or, with n > 1, the side of the training grid
-along axis k. If positions are given, they are the p_k and may be real numbers.
+Coordinates are x_k = (p_k + 1/2) / m_k. If n = 1, m_k is the training length. If n > 1, m_k is the side of the training
+grid along axis k. If positions are given, they are the p_k and may be real numbers.
 
 **Past the training length**: defined; x then exceeds 1.
 

@@ -18,10 +18,10 @@ and n are options, see below. The lower triangles are not used.
 - `train_grid`: the sides of the training grid, if n > 1.
 - `class_token`: whether the first token is a class token, which has no cell and is not rotated.
 
-Coordinates are x_k = p_k / (m_k - 1), where m_k is the training length without the class token. If n > 1, m_k is the
-side of the training grid along axis k. In a sequence or grid of this size, coordinates run from 0 to 1, both included,
-as in the released code. At other sizes the released code spaces its coordinates slightly differently. If positions are
-given, they are the p_k and may be real numbers.
+Coordinates are x_k = p_k / (m_k - 1). If n = 1, m_k is the training length without the class token. If n > 1, m_k is
+the side of the training grid along axis k. In a sequence or grid of this size, coordinates run from 0 to 1, both
+included, as in the released code. At other sizes the released code spaces its coordinates slightly differently. If
+positions are given, they are the p_k and may be real numbers.
 
 **Past the training length**: defined; x then exceeds 1.
 

@@ -7,9 +7,10 @@ Later models assign the pairs to the axes in other ways (option `deal`).
 
 Source: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution"
 (arXiv:2409.12191), section 2.1; huggingface/transformers, models/qwen2_vl/modeling_qwen2_vl.py,
-apply_multimodal_rotary_pos_emb, and, for the base, configuration_qwen2_vl.py; `interleaved`: the same library's
-models/qwen3_vl/modeling_qwen3_vl.py, apply_interleaved_mrope; `time_last`: VideoRoPE, Wei et al. 2025
-(arXiv:2502.05173), Wiselnn570/VideoRoPE, modeling_videorope.py, apply_m_modify_multimodal_rotary_pos_emb.
+apply_multimodal_rotary_pos_emb. The base is from configuration_qwen2_vl.py of the same folder. The layout `interleaved`
+is from models/qwen3_vl/modeling_qwen3_vl.py, apply_interleaved_mrope, of the same library. The layout `time_last` is
+from VideoRoPE: Wei et al. 2025 (arXiv:2502.05173); Wiselnn570/VideoRoPE, modeling_videorope.py,
+apply_m_modify_multimodal_rotary_pos_emb.
 
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
@@ -41,8 +42,8 @@ The function `positions` of this module computes the coordinates of all three va
 **Past the training length**: defined, as for `rope`.
 
 **Traps.** If `deal` is `sections`, each axis has its own range of frequencies, and the time has the fastest. In
-`rope_2d`, both axes have the same frequencies. In VideoRoPE's layout, a row or column of a video may be a smaller
-number than those of the text before it.
+`rope_2d`, both axes have the same frequencies. In VideoRoPE's layout, the row and column coordinates of a video can be
+smaller than the coordinates of the text before the video.
 """
 
 from collections.abc import Sequence

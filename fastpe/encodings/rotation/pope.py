@@ -27,10 +27,11 @@ Angles are as precise as those of `rope`.
 are treated alike. The score of a token with its own key is then never negative. There is no option `rotated`: all
 channels are rotated, the last ones slowly.
 
-**Traps.** The phase is added to the angle of the key. Added to the angle of the query, it would have the opposite
-effect. The gradient of a phase equals that of phi inside the interval [-2 pi, 0] and at its ends, and is 0 outside. If
-an update moves a phase above 0, the phase leaves the interval. Its phi then stays 0 unless weight decay brings the
-phase back. PoPE cannot be combined with slots such as `rel_key`, which use queries and keys as vectors of D channels.
+**Traps.** The phase is added to the angle of the key. If it were added to the angle of the query, it would have the
+opposite effect. The gradient of a phase equals that of phi inside the interval [-2 pi, 0] and at its ends, and is 0
+outside. If an update moves a phase above 0, the phase leaves the interval. Its phi then stays 0 unless weight decay
+brings the phase back. PoPE cannot be combined with slots such as `rel_key`, which use queries and keys as vectors of D
+channels.
 """
 
 import math

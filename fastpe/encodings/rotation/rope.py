@@ -3,6 +3,8 @@
     theta_t = base^(-2t/R),  t = 0 .. R/2 - 1,         the angle of pair t at position p is p theta_t
     (x, y) -> (x cos a - y sin a,  x sin a + y cos a)
 
+In the second line, (x, y) are the two channels of a pair, and a is the pair's angle.
+
 Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding" (arXiv:2104.09864), section
 3.2.2, eqs. (14) and (15).
 

@@ -20,8 +20,8 @@ modeling_qwen.py, get_ntk_alpha.
 - `rule`: the formula of alpha, `smooth` or `steps`. With `steps`, alpha is 1 for lengths up to L0, 3 up to 2 L0, 7 up
   to 4 L0, and so on. The angles therefore change only when the length passes L0, 2 L0, 4 L0, ... While generating, Qwen
   keeps the alpha of the prompt's length.
-- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
-  Hugging Face versions of LLaMA, uses `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. The authors' code is for the
+  Hugging Face versions of LLaMA, and uses `pairs` = `half`.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. Up to the training length it is
 the same as `rope`, so short sequences lose nothing.

@@ -16,8 +16,8 @@ no formula.
 
 **Options**
 - `factor`: f, by which long wavelengths are multiplied. It does not depend on the length.
-- `low_freq_factor`, `high_freq_factor`: low and high. If a pair makes between low and high turns in L0 positions, its
-  frequency is a blend of theta_t and theta_t / f.
+- `low_freq_factor`, `high_freq_factor`: the numbers `low` and `high` in the formula. If a pair makes between `low` and
+  `high` turns in L0 positions, its frequency is a blend of theta_t and theta_t / f.
 - `base`: 500000 in Llama 3.
 - `pairs`: `interleaved` as in Meta's code, `half` in the Hugging Face versions.
 - `rotated`: as for `rope`.

@@ -7,8 +7,9 @@ lambda is the list `long` if the target length is larger than L0, and the list `
 `sequence`, the length of the sequence decides instead of the target length. The first n0 tokens keep theta_t.
 
 Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753), section
-3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su; `chosen_by` = `sequence`: the Phi-3 models,
-which made the method known, modeling_phi3.py, Phi3SuScaledRotaryEmbedding, and rope type "longrope" of transformers.
+3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su. With `chosen_by` = `sequence`, the encoding
+follows the Phi-3 models (modeling_phi3.py, Phi3SuScaledRotaryEmbedding) and the rope type "longrope" of Hugging Face's
+transformers.
 
 **Slots**: `angles` (1, N, R/2), `pairs`, `scale`. If R < D, `scale` is 1/sqrt(D), and there is also `rotors` (1, 1, D,
 1, 1): it multiplies the rotated channels of query and key by mscale, and the others by 1 (Phi-4-mini). **Learns**:
@@ -23,11 +24,11 @@ nothing. The lists come from a search with the model that is extended; published
   above 1 then always selects `long`. `sequence`: the largest position plus one, as in Phi-3; mscale still depends on
   `factor`. If `factor` is not set, both choices are the same.
 - `mscale`: a value that replaces the formula of mscale.
-- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for
-  Hugging Face models, uses `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. The authors' code is for
+  Hugging Face models, and uses `pairs` = `half`.
 
 LongRoPE 2 (Shang et al. 2025, arXiv:2502.20082, sections 3.1 to 3.3) has the same formula, but another search for the
-lists. This search starts from a list in which all frequencies from a critical pair on are divided by s. The function
+lists. This search starts from a list in which the divisor is s for the critical pair and all slower pairs. The function
 `critical_list` of this module returns that list. Pass it as the option `long`, and leave `short` at its default.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune at two
@@ -84,9 +85,9 @@ def check(
 def critical_list(
     pairs: int, factor: float, *, train_length: int, base: float = 10000.0, critical: int | None = None
 ) -> tuple[float, ...]:
-    """Compute divisors by LongRoPE 2's rule: s from the critical pair t_c on, and s^(t / t_c) before it.
+    """Compute divisors by LongRoPE 2's rule: s^(t / t_c) for the pairs t < t_c, and s for all t >= t_c.
 
-    Before the critical pair the divisors have the effect of a larger base.
+    For t < t_c the divisors have the effect of a larger base.
 
     Parameters
     ----------
@@ -99,8 +100,8 @@ def critical_list(
     base : float
         The base of the frequencies.
     critical : int, optional
-        t_c. By default the first pair that makes less than one turn in L0 positions,
-        ceil((R/2) log_base(L0 / (2 pi))).
+        t_c, the critical pair. By default the first pair that makes less than one turn in L0 positions, ceil((R/2)
+        log_base(L0 / (2 pi))).
 
     Returns
     -------
@@ -219,7 +220,7 @@ ENCODING = Encoding(
         "start_tokens": Option(0, "number of first tokens that keep the frequencies of rope", int, minimum=0),
         "factor": FACTOR,
         "chosen_by": Option(
-            "target", "length that chooses the list: factor times the training length, or that of the sequence", str,
+            "target", "length that chooses the list: factor times the training length, or the sequence length", str,
             ("target", "sequence"),
         ),
         "mscale": Option(

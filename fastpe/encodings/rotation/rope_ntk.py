@@ -13,8 +13,8 @@ scaled_rope/LlamaNTKScaledRotaryEmbedding.py.
 
 **Options**
 - `factor`: s. Default: the largest position plus one, divided by the training length, but at least 1.
-- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
-  Hugging Face versions of LLaMA, uses `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. The authors' code is for the
+  Hugging Face versions of LLaMA, and uses `pairs` = `half`.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. It works without fine-tuning, but
 only for sequences shorter than s training lengths, because all frequencies except the last are divided by less than s.

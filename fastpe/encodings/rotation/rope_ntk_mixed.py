@@ -13,8 +13,8 @@ Source: Su 2023, "Transformer's upgrade path 11" (kexue.fm/archives/9706); bojon
   12 for models with a training length of 4096.
 - `power`: b. Default: 0.75. With b = 1 the frequencies form a geometric sequence, as in `rope`, but the first frequency
   is divided by k^(2/R).
-- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
-  Hugging Face versions of LLaMA, uses `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. The author's code is for the
+  Hugging Face versions of LLaMA, and uses `pairs` = `half`.
 
 **Past the training length**: defined; the encoding is designed for longer sequences, without fine-tuning. The author
 also multiplies queries by max(1, ln(i + 1) / ln L0), where L0 is the training length; this factor is not part of the
@@ -62,7 +62,7 @@ ENCODING = rope_variant(
         "factor": FACTOR,
         "power": Option(
             0.75,
-            "b; a smaller value slows down the fast pairs more",
+            "exponent b; a smaller value slows down the fast pairs more",
             float,
             above=0.0,
             maximum=100.0,

@@ -21,8 +21,8 @@ depends on the content only, at any distance.
 other pairs reach angles that did not occur in training.
 
 **Traps.** This differs from `rope` with the option `rotated`: the frequencies are those of a head in which all channels
-are rotated. If `pairs` is `half`, channel t is still paired with channel t + D/2. The product p D/2 is rounded down: p
-= 0.3 of D = 10 gives one pair. Gemma normalises queries and keys, and does not multiply scores by 1/sqrt(D).
+are rotated. If `pairs` is `half`, channel t is still paired with channel t + D/2. The product p D/2 is rounded down:
+with D = 10, p = 0.3 gives one pair. Gemma normalises queries and keys, and does not multiply scores by 1/sqrt(D).
 """
 
 from decimal import Decimal

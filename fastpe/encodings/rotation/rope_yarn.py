@@ -22,13 +22,13 @@ channels by mscale, and `scale` is 1/sqrt(D).
   length, but at least 1.
 - `beta_fast`, `beta_slow`: pairs with more than `beta_fast` turns in L0 positions keep their frequency; pairs with
   fewer than `beta_slow` turns are interpolated.
-- `ramp`: in what the ramp is linear. `dimensions`: in the index t of the pair, as in the code. `turns`: in the number
-  of turns, as printed in the paper: ramp_t = 1 - clip((L0 theta_t / (2 pi) - beta_slow) / (beta_fast - beta_slow), 0,
-  1).
+- `ramp`: the quantity in which the ramp is linear. `dimensions`: the index t of the pair, as in the code. `turns`: the
+  number of turns, as printed in the paper, with ramp_t = 1 - clip((L0 theta_t / (2 pi) - beta_slow) / (beta_fast -
+  beta_slow), 0, 1).
 - `truncate`: whether lo is rounded down and hi is rounded up, as above. GPT-OSS does not round; it uses base 150000,
   factor 32 and L0 = 4096 (huggingface/transformers, modeling_rope_utils.py, _compute_yarn_parameters).
-- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that you extend. (The authors' code is for the
-  Hugging Face versions of LLaMA, so it uses the `pairs` layout `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that you extend. The authors' code is for the
+  Hugging Face versions of LLaMA, and uses `pairs` = `half`.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune briefly at
 the new length.

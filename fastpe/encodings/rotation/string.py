@@ -27,8 +27,8 @@ pair t. (The paper does not give initial values; here both forms initially equal
 - `coordinates`: n, the number of coordinates of a position.
 - `grid`: if n > 1, the sides of the grid that the tokens form in raster order.
 
-x is the position: the index of the token or, if n > 1, its cell in the grid. If you pass positions, x is these; they
-may be real numbers.
+x is the position: the index of the token or, if n > 1, its cell in the grid. If you pass positions, they are x, and may
+be real numbers.
 
 **Past the training length**: defined.
 
