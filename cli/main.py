@@ -19,7 +19,7 @@ from .tasks import tasks
 from .theory import theory
 from .train import train
 
-_GROUPS = {
+GROUPS = {
     "Start here": (encodings, train, compare),
     "Encodings": (show, atlas, check),
     "Training": (tasks, evaluate, generate),
@@ -37,7 +37,7 @@ Completion with Tab of commands, options, encodings, tasks, runs and files:
 
 
 @click.group(
-    cls=Commands, groups=_GROUPS, invoke_without_command=True, epilog=_COMPLETION,
+    cls=Commands, groups=GROUPS, invoke_without_command=True, epilog=_COMPLETION,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 @click.version_option(fastpe.__version__, prog_name="fastpe", message="%(prog)s %(version)s")

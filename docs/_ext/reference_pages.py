@@ -27,7 +27,7 @@ from fastpe.tasks import frame
 from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.task import Task
 from fastpe.training.presets import SMALL
-from fastpe_cli.main import LOOK, MAKE
+from fastpe_cli.main import GROUPS
 
 _KINDS = {
     "answer": "Tokens, followed by an answer",
@@ -59,7 +59,7 @@ def _write_all(app: Sphinx) -> None:
     tasks, _ = TASKS.load_all()
     pages |= {f"tasks/{name}.md": _task(name, task) for name, task in tasks.items()}
     pages["tasks/index.md"] = _tasks(tasks)
-    pages |= {f"commands/{command.name}.md": _command(command) for command in (*MAKE, *LOOK)}
+    pages |= {f"commands/{command.name}.md": _command(command) for group in GROUPS.values() for command in group}
     pages["commands/index.md"] = _commands()
     for name, content in pages.items():
         write(folder / name, content)
@@ -358,9 +358,9 @@ def _commands() -> str:
         "# Commands\n\nEach page has what `fastpe COMMAND --help` prints. All commands print errors as one line and "
         "end with status 0 (success), 1 (failure) or 2 (wrong request).\n"
     ]
-    for title, commands in {"Train, test and compare": MAKE, "Look up and check": LOOK}.items():
+    for title, commands in GROUPS.items():
         rows = [
             f"| [fastpe {each.name}]({each.name}.md) | {_text(each.get_short_help_str(200))} |" for each in commands
         ]
         parts.append(f"## {title}\n\n" + "\n".join(["| command | what it does |", "|---|---|", *rows, ""]))
-    return "\n".join([*parts, _toctree(str(each.name) for each in (*MAKE, *LOOK))])
+    return "\n".join([*parts, _toctree(str(each.name) for group in GROUPS.values() for each in group)])
