@@ -29,33 +29,18 @@ class CsvLog:
 
     Notes
     -----
-    A listener of your own is a function of one event. This one sends losses to Weights & Biases::
+    A listener of your own is a function of one event. This one prints the loss of each epoch::
 
-        import wandb
-        from fastpe.training.events import LengthTested, Started, Stepped
+        from fastpe.training.events import EpochDone
 
-        def to_wandb(event):
+        def show_loss(event):
             match event:
-                case Started(config, run):
-                    wandb.init(project="fastpe", config=config.to_dict(), id=run.name, resume="allow")
-                case Stepped(step=step, loss=loss):
-                    wandb.log({"loss": loss}, step=step)
-                case LengthTested(length, metrics):
-                    wandb.summary[f"test {length}"] = metrics
+                case EpochDone(epoch=epoch, loss=loss):
+                    print(epoch, loss)
 
-        fastpe.train(config, out="runs/rope", progress=[to_wandb, fastpe.CsvLog()])
+        fastpe.train(config, out="runs/rope", progress=[show_loss, fastpe.CsvLog()])
 
-    and this one to MLflow::
-
-        import mlflow
-        from fastpe.training.events import EpochDone, Started
-
-        def to_mlflow(event):
-            match event:
-                case Started(config):
-                    mlflow.log_params(config.to_dict())
-                case EpochDone(step=step, loss=loss):
-                    mlflow.log_metric("loss", loss, step=step)
+    The documentation has listeners for Weights & Biases and MLflow ("Training and resuming").
 
     Examples
     --------
