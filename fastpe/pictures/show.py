@@ -73,13 +73,13 @@ def show(
     Examples
     --------
     >>> figure = show("alibi", heads=4, causal=True)
-    >>> [axes.get_title() for axes in figure.axes]
+    >>> [axes.get_title("left") for axes in figure.axes]
     ['bias']
     >>> import fastpe
     >>> model = fastpe.Transformer(fastpe.ModelConfig("learned", width=16, train_length=8))
-    >>> show(model).axes[0].get_title()
+    >>> show(model).axes[0].get_title("left")
     'table'
-    >>> show(model, theory=True).axes[0].get_title()
+    >>> show(model, theory=True).axes[0].get_title("left")
     'spectrum'
     """
     canvas.need()

@@ -128,6 +128,6 @@ def test_a_page_of_an_encoding_in_html():
     typeset = prose.parts(TEXT, "a < b")
     assert typeset.formula.startswith('<div class="formula" role="group" aria-label="formula" tabindex="0"><math ')
     assert typeset.formula.endswith("</math></div>\n<p>Where it is.</p>\n")
-    assert typeset.rest == "<pre>a &lt; b\n  c</pre>\n" + found.rest
+    assert typeset.rest == f"{start}a &lt; b\n  c</pre>\n{found.rest}"
     assert prose.parts("") == ("", "", "")
     assert prose.parts("Alone.") == ("Alone.", "", "")

@@ -168,7 +168,7 @@ def test_a_figure_of_a_name_a_model_and_a_run(run):
         data, size = figure._repr_png_()
         assert data.startswith(b"\x89PNG")
         assert size["width"] > 300
-    assert "parameters of the run run" in figure.get_suptitle()
+    assert (figure.get_suptitle(), "parameters of the run run" in figure.get_supxlabel()) == ("shaw", True)
     assert sorted(Path().rglob("*")) == before
 
 
@@ -189,7 +189,8 @@ def test_a_figure_is_unknown_to_pyplot_and_keeps_its_fonts():
 def test_a_folder_does_not_hide_an_encoding(folder):
     pytest.importorskip("matplotlib")
     Path("alibi").mkdir()
-    assert library.show("alibi").get_suptitle().startswith("alibi: length 100")
+    figure = library.show("alibi")
+    assert (figure.get_suptitle(), figure.get_supxlabel()[:10]) == ("alibi", "length 100")
     with pytest.raises(ValueError, match="did you mean 'alibi'"):
         library.show("alibbi")
 

@@ -1,5 +1,6 @@
 """`fastpe show`: the numbers of every slot, their text and their figure, and the command's manners."""
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -13,6 +14,7 @@ from fastpe.encodings import registry
 from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.encodings.slots import SLOTS
 from fastpe.pictures import canvas, figure, text, views
+from fastpe.pictures.axes import logarithmic
 from fastpe.pictures.look import look
 
 N, HEADS, WIDTH, TRAINED = 12, 2, 8, 5
@@ -265,7 +267,7 @@ def test_the_command_prints_text():
 
 
 @pytest.mark.full("takes seconds")
-@pytest.mark.parametrize(("kind", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(("kind", "begins"), [("png", b"\x89PNG"), ("svg", b"<svg "), ("pdf", b"%PDF")])
 def test_a_figure_is_written_whole(tmp_path, kind, begins):
     pytest.importorskip("matplotlib")
     out = tmp_path / f"a.{kind.upper()}"
@@ -283,21 +285,21 @@ def test_a_figure_is_written_whole(tmp_path, kind, begins):
 @pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("slots", [("table", "taps"), ("angles", "growth"), ("index", "values"), ("rel_key", "bias")])
 def test_a_figure_has_a_panel_for_every_view_and_its_words(made_up, slots):
-    pytest.importorskip("matplotlib")
     made_up({slot: MADE_UP[slot] for slot in slots})
     found = look("nope", N, dim=WIDTH, heads=HEADS, train_length=TRAINED)
     drawn = figure.draw(found, "svg").decode()
-    comments = re.findall("<!-- (.*?) -->", drawn)  # a text is drawn as paths, and stands in a comment
+    texts = {html.unescape(each) for each in re.findall("<text [^>]*>([^<]*)</text>", drawn)}
     for view in (view for shown in found.views.values() for view in shown):
-        assert view.title in comments
-        assert {axis.label for axis in view.axes()} <= set(comments)
-    assert f"nope: length {N}, training length {TRAINED} (dashed), width {WIDTH}, {HEADS} heads" in " ".join(comments)
+        assert view.title in texts
+        for axis in view.axes():
+            assert {axis.label, logarithmic(axis.label)} & texts
+    assert {"nope", f"length {N}, training length {TRAINED}, width {WIDTH}, {HEADS} heads"} <= texts
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["alibi", "--out", "a.jpg"], "--out must end in one of .png, .svg, .pdf, not 'a.jpg'"),
+        (["alibi", "--out", "a.jpg"], "--out must end in one of .svg, .png, .pdf, not 'a.jpg'"),
         (["alibi", "--out", "a"], "--out must end in one of"),
         (["alibi", "--out", "nowhere/a.png"], "--out: folder nowhere does not exist"),
         (["alibi", "--out", "folder.png"], "--out: folder.png cannot be written: it is a folder"),
@@ -319,10 +321,13 @@ def test_a_mistake_is_one_line_and_writes_nothing(tmp_path, monkeypatch, argumen
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder.png"]
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch, tmp_path):
+def test_without_matplotlib_figures_are_svg(monkeypatch, tmp_path):
     monkeypatch.setattr(canvas, "available", lambda: False)
     done = run("alibi", "--out", tmp_path / "a.png")
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "pip install -e '.[plots]' from a clone of fastpe" in done.stderr
-    with pytest.raises(ModuleNotFoundError, match="plots"):
+    assert "need matplotlib: pip install matplotlib" in done.stderr
+    assert "--out figure.svg" in done.stderr
+    with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
         figure.draw(look("alibi", 4), "png")
+    done = run("alibi", "--out", tmp_path / "a.svg")
+    assert (done.exit_code, [each.name for each in tmp_path.iterdir()]) == (0, ["a.svg"]), done.output

@@ -215,11 +215,12 @@ def test_a_logarithmic_axis_in_text_is_even_in_the_logarithm():
 def test_bands_are_filled_in_the_figure():
     pytest.importorskip("matplotlib")
     drawn = fastpe.show("wavelet", theory=True)
-    panels = {axes.get_title(): axes for axes in drawn.axes}
+    panels = {axes.get_title("left"): axes for axes in drawn.axes}
     noise = panels["information about the position"]
-    assert (noise.get_xscale(), noise.get_xlabel(), noise.get_ylabel()) == ("log", "noise (standard deviation)", "nats")
-    assert [each.get_text() for each in noise.get_legend().get_texts()] == ["0-49", "50-99", "100-199"]
-    assert (len(noise.collections), len(noise.lines)) == (3, 6)
+    words = noise.get_xscale(), noise.get_xlabel(), noise.get_ylabel()
+    assert words == ("log", "noise (standard deviation, log scale)", "nats")
+    assert {each.get_text() for each in noise.texts} == {"0-49", "50-99", "100-199"}
+    assert len(noise.collections) == 3
     colours = [tuple(each.get_facecolor()[0, :3]) for each in noise.collections]
     assert len(set(colours)) == 3
     assert panels["spectrum"].get_yscale() == "log"

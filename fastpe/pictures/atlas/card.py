@@ -139,7 +139,9 @@ class Card:
     @property
     def remarks(self) -> list[Markup]:
         """Sentences about the pictures."""
-        return [prose.inline(each) for each in (*self.drawn.remarks, *self.drawn.notes)] if self.figures else []
+        if not isinstance(self.drawn, Look) or not self.figures:
+            return []
+        return [prose.inline(each) for each in (*self.drawn.remarks, *self.drawn.notes)]
 
     @property
     def missing(self) -> str:
