@@ -152,6 +152,16 @@ def test_what_is_left_out_is_not_read():
 _BOUNDED = {"bias", "rotors", "polar", "angles", "key_offset", "row_scale", "sinks", "theta"}
 
 
+def test_a_tile_on_the_diagonal_is_skipped_by_its_visible_scores_alone():
+    """The scores after the diagonal are not computed there: earlier contents of memory must not count."""
+    q, k = (np.zeros((1, 1, 768, 16), np.float32) for _ in range(2))
+    q[..., 0], k[..., 0], k[..., 384:512, 0] = 10, 2, -16  # keys 384 to 511 have the weight exp(-45), the others 1
+    out, pullback = fastpe.attention_vjp(q, k, k, causal=True, bias=np.zeros((1, 1535), np.float32))
+    dk = pullback(out)["k"]
+    assert not dk[..., 384:512, :].any()
+    assert dk[..., :384, 0].all()
+
+
 @pytest.mark.parametrize("name", sorted({*SLOTS, *Options._fields} - _BOUNDED))
 def test_only_these_terms_are_bounded(name):
     assert bounded(frozenset(_BOUNDED))

@@ -20,25 +20,26 @@ This takes 10 D FLOP per query and key. Several key blocks add to the same dq an
 key blocks add in a fixed order: each waits for its ticket (`threads.task_counter`). So the order of a sum does not
 depend on the number of threads.
 
-Skipping, first rule. It applies if all terms are `bounded` in the table of slots. Then, with the scale s,
-S_ij <= |s| |q_i| |k_j| + bias[j - i] (by Cauchy and Schwarz; rotations keep norms). The queries' tile is the tile of
-keys that contains the position of the block's last query. For this tile or a tile before it, J, let K be the largest
-|k_j| of all keys up to the end of J, o the largest offset between a row and a key of J, and T(o) the logarithm of the
-sum of exp(bias[o']) over all o' <= o. No two keys have the same offset from a row. So all keys up to the end of J
-together add at most exp(|s| |q_i| K + T(o)) to the sum over j of exp(S_ij). In the forward pass, J and all tiles beyond
-it are skipped if |s| |q_i| K + T(o) <= m_i + log(tolerance / 2) for each row i. The sum l_i of exp(S_ij - m_i) is at
-least 1, because m_i is one of these scores, and m_i only grows. So the skipped keys have at most the weight
-tolerance / 2. The same holds for tiles after the queries' tile, with sums over o' >= o. If there may be such tiles (no
-causal mask), the keys skipped on either side have at most half of that weight.
+Skipping, first rule (`score.bound`, `score.negligible`). It applies if all terms are `bounded` in the table of slots.
+Then, with the scale s, S_ij <= |s| |q_i| |k_j| + bias[j - i] (by Cauchy and Schwarz; rotations keep norms). The
+queries' tile is the tile of keys that contains the position of the block's last query. For this tile or a tile before
+it, J, let K be the largest |k_j| of all keys up to the end of J, o the largest offset between a row and a key of J, and
+T(o) the logarithm of the sum of exp(bias[o']) over all o' <= o. No two keys have the same offset from a row. So all
+keys up to the end of J together add at most exp(|s| |q_i| K + T(o)) to the sum over j of exp(S_ij). In the forward
+pass, J and all tiles beyond it are skipped if |s| |q_i| K + T(o) <= m_i + log(tolerance / 2) for each row i. The sum
+l_i of exp(S_ij - m_i) is at least 1, because m_i is one of these scores, and m_i only grows. So the skipped keys have
+at most the weight tolerance / 2. The same holds for tiles after the queries' tile, with sums over o' >= o. If there may
+be such tiles (no causal mask), the keys skipped on either side have at most half of that weight.
 
 With key offsets and no bias, T is the log of the sum of exp(key_offset) over the keys up to the end of J. With key
 offsets and a bias, the largest key_offset of these keys is added to T(o). For queries with factors, |row_scale_i q_i|
 replaces |q_i|. If rows are mapped or brought into polar form, their norms are computed afterwards.
 
-Skipping, second rule. A tile whose scores are already computed is skipped if each score is at most
+Skipping, second rule (`score.faint`). A tile whose scores are already computed is skipped if each score is at most
 m_i + log(tolerance / 2M). There are M keys, so all keys that this rule skips have at most the weight tolerance / 2.
 Both rules together skip at most the weight `tolerance` of a row of the softmax, which changes out_i by at most
-2 tolerance max|v|. The backward pass applies both rules with lse_i, which is at least m_i, in place of m_i. To cover
+2 tolerance max|v| (with dropout, divided by 1 - dropout). The backward pass applies both rules with lse_i, which is at
+least m_i, in place of m_i. To cover
 rounding errors, the norms are multiplied by 1 + 1e-3, and 1e-6 is added to T. T is stored for every CHUNK of offsets;
 the value at the far end of the chunk is used.
 

@@ -30,9 +30,11 @@ from fastpe.kernels.attention.terms.scores import add_scores, slot_scores_backwa
 from fastpe.kernels.attention.terms.softcap import cap_cells, cap_cells_backward
 from fastpe.kernels.attention.terms.values import add_values, values_backward
 from fastpe.kernels.attention.tile import TILE_KEYS, copy_cells
+from fastpe.kernels.attention.visibility import on_diagonal
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import (
     at,
+    blend,
     get,
     lanes,
     largest,
@@ -55,8 +57,11 @@ def terms_given(slots: Iterable[str], options: Options) -> frozenset[str]:
 
 
 def bounded(terms: frozenset[str]) -> bool:
-    """Whether tiles may be skipped: a bias or key offset is given, and S_ij <= |scale| |row_scale_i q_i| |k_j| +
-    bias[o] + key_offset_j, with q_i and k_j after `rotors` or `polar`."""
+    """Whether the terms of a call allow tiles to be skipped (`Pass._skips` has the other conditions).
+
+    A bias or key offset is given, and S_ij <= |scale| |row_scale_i q_i| |k_j| + bias[o] + key_offset_j, with q_i and
+    k_j after `rotors` or `polar`.
+    """
     return not terms.isdisjoint(_DECAYING) and all(term in ROWS and ROWS[term].bounded for term in terms)
 
 
@@ -195,7 +200,8 @@ def bound(head, tile, number, ahead, case):
 
 @inner
 def negligible(head, tile, slope, term, floors):
-    """Whether slope |q_i| + term, with the results of `bound`, is below floor_i + `limit` for every row i."""
+    """First rule of skipping: whether slope |q_i| + term, with the results of `bound`, is below floor_i + `limit` for
+    every row i."""
     held, norms = True, at(head.guard.q_norms, tile.i0)
     for i in range(tile.m):
         held &= slope * np.float64(get(norms, i)) + term < np.float64(get(floors, i)) + head.guard.limit
@@ -204,18 +210,21 @@ def negligible(head, tile, slope, term, floors):
 
 @inner
 def faint(head, tile, factor, slope, floors, case, scratch):
-    """Whether every score of the tile is below its row's floor + `cell_limit`.
+    """Second rule of skipping: whether every score of the tile is below its row's floor + `cell_limit`.
 
     The maximum of a row ignores NaN. So `0 * slope * |q_i|` is added to the maximum: this product is NaN if one of the
     scores may be NaN.
     """
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), has_slot(head.table, BIAS)
     width, factors, none = lanes(cells), splat(factor), splat(scalar(cells, -np.inf))
+    diagonal = on_diagonal(head, tile, case)  # then products after the diagonal are not written
     for i in range(tile.m):
         row, offsets, best = at(cells, i * TILE_KEYS), at(bias, -i), none
-        for j in range(0, tile.n, width):
-            left = tile.n - j
-            best = maximum(best, score(load_first(row, j, left), j, left, factors, offsets, has_bias))
+        count = min(tile.n, i + 1) if diagonal else tile.n
+        for j in range(0, count, width):
+            left = count - j
+            x = score(load_first(row, j, left), j, left, factors, offsets, has_bias)
+            best = maximum(best, x if left >= width else blend(x, left, none))
         row_best = np.float64(largest(best)) + 0.0 * slope * np.float64(get(head.guard.q_norms, tile.i0 + i))
         if not row_best < np.float64(get(floors, i)) + head.guard.cell_limit:
             return False

@@ -27,7 +27,8 @@ from fastpe.kernels.simd import (
 
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
 SUBTILE = np.int64(32)  # number of keys whose reflections are applied together
-FEW = np.int64(4)  # number of queries up to which reading keys in place costs less than transposing a tile of them
+# number of queries up to which reading keys in place costs less than transposing a tile; then no tile is skipped
+FEW = np.int64(4)
 AHEAD = 16  # number of rows that are prefetched; the hardware prefetcher loads the rows after these
 _VECTORS = np.int64(max(1, 64 // REGISTER_BYTES))  # vectors per cache line
 PACKED = np.int64(32)  # columns of transposed `counts` are rounded up to a multiple of this
