@@ -72,8 +72,8 @@ def thumbnail(view: View, encoding: str) -> str:
         points = line.mean or [(x, (low + high) / 2) for x, low, high in line.band]
         some = np.unique(np.linspace(0, len(points) - 1, min(len(points), 61)).round().astype(int))
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-        drawn = svg.path([points[at] for at in some], x_axis, y_axis, f'stroke-width="1.8"{dashed}')
-        parts.append(f"<g{svg.paint(colour)}>{drawn}</g>")
+        drawn = svg.path([points[at] for at in some], x_axis, y_axis)
+        parts.append(f'<g fill="none" stroke="currentColor" stroke-width="1.8"{dashed}{svg.paint(colour)}>{drawn}</g>')
     return f"{head}{''.join(parts)}</svg>"
 
 

@@ -19,7 +19,8 @@ Styles = Mapping[str, tuple[Colour, str]]
 
 WIDTH, HEIGHT = 640, 300
 _LEFT, _BOTTOM, _TOP, _EDGE = 58, 40, 18, 12
-_MARKED = 12  # up to this many points of a line are marked
+_MARKED = 12  # up to this many points of a line are marked, if there are not more lines
+_STROKE = 'fill="none" stroke="currentColor"'
 _FEW = 8  # up to this many values of x are all marked
 BEYOND = "beyond training"
 _ROW = 13  # distance of two names
@@ -260,9 +261,10 @@ def drawn(plot: Plot, width: int, height: int, named: bool = True) -> str:
     parts += [_reference(each, plot.colour(each), x_axis, y_axis) for each in plot.references]
     ends = {line.name: y_axis(line.end[1]) for line in plot.lines if line.end is not None} if room else {}
     places = spread(ends, _TOP, base)
+    few = len(plot.lines) <= _MARKED
     for place, line in reversed(list(enumerate(plot.lines))):  # the first on top, and thinner
         own = _name(line.name, right, ends[line.name], places[line.name]) if line.name in ends else ""
-        parts.append(_line(line, *plot.styles[line.name], 1.6 + place / len(plot.lines), x_axis, y_axis, own))
+        parts.append(_line(line, *plot.styles[line.name], 1.6 + place / len(plot.lines), x_axis, y_axis, own, few))
     return "".join(parts)
 
 
@@ -333,8 +335,10 @@ def upright(x: float, y: float, words: str) -> str:
     return text(x, y, words, f'text-anchor="middle" transform="rotate(-90 {x:g} {y:g})"')
 
 
-def _line(line: Line, colour: Colour, dashes: str, width: float, x_axis: Scale, y_axis: Scale, named: str) -> str:
-    """Return a line with its runs, its band and, if `named`, its name."""
+def _line(
+    line: Line, colour: Colour, dashes: str, width: float, x_axis: Scale, y_axis: Scale, named: str, marked: bool
+) -> str:  # fmt: skip
+    """Return a line with its runs, its band, its name and, if `marked`, a mark for each of a few points."""
     parts = []
     known = [each for each in line.band if math.isfinite(each[1]) and math.isfinite(each[2])]
     if known:
@@ -342,11 +346,11 @@ def _line(line: Line, colour: Colour, dashes: str, width: float, x_axis: Scale, 
         shade = ".13" if line.mean else '.3" stroke="currentColor'
         points = " ".join(f"{x_axis(x):.1f},{y_axis(y):.1f}" for x, y in around)
         parts.append(f'<polygon class="band" fill="currentColor" fill-opacity="{shade}" points="{points}"/>')
-    thin = 'class="seed" stroke-width=".7" stroke-opacity=".3"'
-    parts += [path(seed, x_axis, y_axis, thin) for seed in line.seeds]
+    if runs := "".join(path(seed, x_axis, y_axis) for seed in line.seeds):
+        parts.append(f'<g class="seed" {_STROKE} stroke-width=".7" stroke-opacity=".3">{runs}</g>')
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    parts.append(path(line.mean, x_axis, y_axis, f'class="mean" stroke-width="{width:.1f}"{dashed}'))
-    for x, y in line.mean if len(line.mean) <= _MARKED else ():
+    parts.append(path(line.mean, x_axis, y_axis, f' class="mean" {_STROKE} stroke-width="{width:.1f}"{dashed}'))
+    for x, y in line.mean if marked and len(line.mean) <= _MARKED else ():
         if math.isfinite(y):
             said = html.escape(f"{line.name} at {number(x)}: {number(y)}")
             spot = f'cx="{x_axis(x):.1f}" cy="{y_axis(y):.1f}" r="3" fill="currentColor"'
@@ -356,11 +360,11 @@ def _line(line: Line, colour: Colour, dashes: str, width: float, x_axis: Scale, 
     return f'<g class="line" data-name="{name}"{paint(colour)}>{content}</g>'
 
 
-def path(points: Points, x_axis: Scale, y_axis: Scale, how: str) -> str:
-    """Return a line for each run of finite values."""
+def path(points: Points, x_axis: Scale, y_axis: Scale, how: str = "") -> str:
+    """Return a line for each run of finite values, with the attributes `how`."""
     runs = (list(run) for finite, run in itertools.groupby(points, lambda each: math.isfinite(each[1])) if finite)
     joined = (" ".join(f"{x_axis(x):.1f},{y_axis(y):.1f}" for x, y in run) for run in runs)
-    return "".join(f'<polyline fill="none" stroke="currentColor" {how} points="{each}"/>' for each in joined)
+    return "".join(f'<polyline{how} points="{each}"/>' for each in joined)
 
 
 def _name(name: str, right: float, height: float, place: float) -> str:
@@ -374,7 +378,7 @@ def _reference(reference: Reference, colour: Colour, x_axis: Scale, y_axis: Scal
     """Return hollow marks, joined by dotted lines."""
     places = [(x_axis(x), y_axis(y)) for x, y in reference.points]
     joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    parts = [f'<polyline fill="none" stroke="currentColor" stroke-dasharray="1 3" points="{joined}"/>']
+    parts = [f'<polyline {_STROKE} stroke-dasharray="1 3" points="{joined}"/>']
     for (x, y), (_, value) in zip(places, reference.points, strict=True):
         said = html.escape(f"{reference.name}: {number(value)}")
         spot = f'cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="none" stroke="currentColor"'

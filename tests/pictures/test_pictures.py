@@ -152,4 +152,4 @@ def test_characters_depend_on_terminal_and_encoding():
     assert show._glyphs(False, "utf-8", False) is text.ASCII
     assert show._glyphs(True, "ascii", True) is text.ASCII
     assert show._glyphs(True, "UTF-8", False) is text.SHADES
-    assert show._glyphs(True, "utf-8", True) is text.COLOURS
+    assert show._glyphs(True, "utf-8", True).colour
