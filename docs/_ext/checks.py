@@ -16,6 +16,7 @@ from sphinx.util import logging
 
 import fastpe
 from fastpe.encodings import catalogue
+from fastpe.encodings.registry import built_in
 from fastpe.pictures.atlas.page import atlas
 
 MODULES = ("angles", "bands", "columns", "reference", "spans", "tasks", "temperatures", "theory", "torch")
@@ -61,6 +62,7 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder.name != "html":
         return
     folder = Path(app.outdir)
-    (folder / "atlas.html").write_text(atlas(catalogue.entries()[0]), "utf-8")
+    own = [entry for entry in catalogue.entries()[0] if entry.key in built_in()]  # examples may register others
+    (folder / "atlas.html").write_text(atlas(own), "utf-8")
     for problem in broken(folder):
         _LOG.warning("%s", problem)
