@@ -335,7 +335,7 @@ def with_batch(name: str, array: Array, sizes: Mapping[str, int], given: Collect
     if name == "rotors" and fits:
         fits = led.shape[-3] * led.shape[-2] == sizes["D"] and led.shape[-2] == led.shape[-1]
     if not fits:
-        printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes)
+        printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes) + "," * (len(axes) == 1)
         known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis not in ("L", "Dv") or axis in axes)
         after = ", optionally after an axis B," if batched else ""
         raise ValueError(f"{name} must have the shape ({printed}){after} with {known}, not {array.shape}")
