@@ -97,6 +97,7 @@ def crossings() -> Iterator[tuple[str, str, str]]:
                 yield name, package, ".".join(parts[2:])
 
 
+@pytest.mark.full("reads all sources several times")
 def test_imports_go_down():
     for name, package, _ in crossings():
         here = package_of(name)
@@ -196,6 +197,7 @@ def length(node: ast.FunctionDef) -> int:
     return node.end_lineno - node.lineno + 1 - is_doc * (first.end_lineno - first.lineno + 1)
 
 
+@pytest.mark.full("reads all sources several times")
 def test_functions_fit_a_screen():
     """No function over 60 lines, unless a comment "Long: ..." above it says why."""
     for folder in ("fastpe", "cli", "bench", "tests"):

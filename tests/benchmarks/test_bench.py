@@ -21,6 +21,7 @@ PAPER = models.CASES["paper"]
 # Checked before timed
 
 
+@pytest.mark.full("compares whole training steps")
 @pytest.mark.parametrize("name", ["paper", "causal", "learned"])
 def test_a_right_step_passes(name):
     losses = jobs.expected_losses(models.CASES[name])
@@ -29,6 +30,7 @@ def test_a_right_step_passes(name):
     jobs.step_by_threads(name, 2, losses)
 
 
+@pytest.mark.full("compares whole training steps")
 def test_a_wrong_step_is_not_timed(monkeypatch):
     right, losses = Adam.step, jobs.expected_losses(PAPER)
     monkeypatch.setattr(Adam, "step", lambda self, *rest, **kept: right(self, *rest, **kept) * (1 + 3e-5))
@@ -49,6 +51,7 @@ def test_a_step_with_a_wrong_gradient_is_not_timed(monkeypatch):
         jobs.step("fastpe", "paper", 1, losses)
 
 
+@pytest.mark.full("multiplies matrices of whole training steps")
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("product", models.products(PAPER.config), ids=lambda product: product.name)
 def test_products_are_right_in_both_forms(product, fused):
@@ -56,6 +59,7 @@ def test_products_are_right_in_both_forms(product, fused):
     jobs.product("numpy", product)
 
 
+@pytest.mark.full("multiplies matrices of whole training steps")
 def test_a_wrong_product_is_not_timed(monkeypatch):
     product = models.products(PAPER.config)[0]
     monkeypatch.setattr(np, "dot", lambda a, b, out: np.matmul(a, b * np.float32(1.001), out=out))

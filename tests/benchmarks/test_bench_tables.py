@@ -172,6 +172,7 @@ def test_shares_of_the_peak_are_compared_by_model_with_those_on_one_thread():
     assert disturbance.on_more_threads(shares) == ["paper reached 59% of the peak, threads: 2, but 80% on one"]
 
 
+@pytest.mark.full("measures for seconds")
 @pytest.mark.parametrize(("slower", "spread", "signs"), [(1.2, 1.0, []), (1.5, 1.0, ["paper"]), (1.2, 1.4, ["sgemm"])])
 def test_the_step_looks_for_both_signs(slower, spread, signs, monkeypatch):
     """Made-up timings: the step on two threads takes so many times as long as it should, and sgemm varies so much."""

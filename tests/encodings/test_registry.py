@@ -29,6 +29,10 @@ from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.slots import SLOTS, make_spec, misfit
 
 
+# the reference solves a differential equation for each difference
+_SLOW = {"clex": pytest.mark.full("takes ten seconds")}
+
+
 @pytest.mark.unsampled
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
@@ -109,7 +113,7 @@ def learning_requests(name: str) -> list:
 
 
 @pytest.mark.unsampled
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_SLOW.get(name, ())) for name in LEARNERS])
 def test_pull_is_the_gradient_of_the_reference(name: str) -> None:
     rng = np.random.default_rng(0)
     checked = 0

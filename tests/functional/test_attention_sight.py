@@ -238,7 +238,7 @@ def test_tiles_that_a_mask_hides_are_not_computed(rng):
         ({"query_start": 9, "angles": np.zeros((1, 4, 2))}, r"angles must have the shape \(H or 1, max\(N, M\), R/2\)"),
         ({"softcap": 0}, "softcap must be above 0"),
         ({"softcap": "1"}, "softcap must be a number"),
-        ({"sinks": np.zeros(3)}, r"sinks must have the shape \(H\) with B = 2"),
+        ({"sinks": np.zeros(3)}, r"sinks must have the shape \(H,\) with B = 2"),
         ({"dropout": 1.0, "dropout_seed": 1}, r"dropout must lie in \[0, 1\), not 1"),
         ({"dropout": 0.5}, "dropout needs dropout_seed, an integer"),
         ({"v": np.zeros((2, 2, 3, 4))}, "v must have the shape of k"),

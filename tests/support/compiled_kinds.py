@@ -16,7 +16,7 @@ import pytest
 
 import fastpe
 from fastpe.functional.slots import samples
-from fastpe.kernels.attention import calls
+from fastpe.kernels.attention import calls, decode
 from fastpe.kernels.attention.dape import calls as dape_calls
 from fastpe.kernels.attention.path import calls as path_calls
 from fastpe.kernels.model import batch
@@ -32,6 +32,7 @@ KINDS = [
     (path_calls.backward, set()),
     (dape_calls.forward, set()),
     (dape_calls.backward, set()),
+    (decode.decode, {"float32"}),
     (batch.forward, {"float32"}),
     (batch.step, {"float32"}),
 ]
@@ -99,8 +100,10 @@ def _limited(kernel: Any, kinds: set[str]) -> Callable[..., Any]:
 
 def _kind(arguments: dict[str, Any]) -> str:
     """The dtype of values, and what is compiled in: terms (besides bias and mask), reflections, a network, rounding."""
-    position, x = arguments.get("position"), arguments["x"]
-    if position is not None:
+    position, x = arguments.get("position"), arguments.get("x")
+    if x is None:  # few queries
+        given, dtype = {}, arguments["q"].dtype
+    elif position is not None:
         given = {"terms": position.slots, "dropout": arguments.get("dropout")}
         given |= {"path": position.reflections, "net": position.net}
         given["rounded"] = arguments["sizes"].products

@@ -79,17 +79,17 @@ def page(*arguments):
 
 def test_the_command_shows_the_numbers():
     lines = page("alibi").stdout.splitlines()
-    at = lines.index("in theory (width 64, 1 head, training length 50):")
-    assert lines[at + 1 : at + 4] == [
-        "  keys used of 100 at equal content: 99.37",
-        "  effect on a row of 100, at most: 0.09638",
-        "  window for all but 2^-24 of the weight: 4,258",
+    at = lines.index("In theory (width 64, 1 head, training length 50)")
+    assert [line.removeprefix(" • ") for line in lines[at + 2 : at + 5]] == [
+        "keys used of 100 at equal content: 99.37",
+        "effect on a row of 100, at most: 0.09638",
+        "window for all but 2^-24 of the weight: 4,258",
     ]
     learned = page("learned").stdout
-    assert "in theory (width 64, 1 head, training length 50, initial values):\n" in learned
-    assert "  farthest from trained rows up to 100: -\n" in learned
+    assert "In theory (width 64, 1 head, training length 50, initial values)\n" in learned
+    assert "farthest from trained rows up to 100: -\n" in learned
     assert "2^-24 of the weight: endless\n" in page("t5").stdout
-    assert "in theory" not in page("nope").stdout
+    assert "In theory" not in page("nope").stdout
 
 
 def test_json_has_the_numbers_in_full_precision():
