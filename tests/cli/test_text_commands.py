@@ -189,7 +189,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("evaluate run0 --length-curve --receptive-field", "exclude each other: give one"),
         ("evaluate run0 --length-curve --test-lengths 8,x", "--test-lengths must be integers >= 1 on a text, not 'x'"),
         ("evaluate run0 --length-curve --seed 1", "--seed cannot be combined with --length-curve"),
-        ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
+        ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .svg, .png, .pdf, not 'a.txt'"),
         ("evaluate run0 --length-curve --out none/a.png", "--out: folder none does not exist"),
         ("evaluate run0 --receptive-field --test-lengths 8,16", "uses blocks of one length"),
         ("evaluate run0 --length-curve --data short1", "--data short1 must have at least two tokens, not 1"),

@@ -28,7 +28,6 @@ from fastpe.encodings import catalogue, combined, registry
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.slots import SLOTS, make_spec, misfit
 
-
 # the reference solves a differential equation for each difference
 _SLOW = {"clex": pytest.mark.full("takes ten seconds")}
 
