@@ -131,7 +131,7 @@ def test_receptive_fields(inside, tmp_path):
     found = fastpe("evaluate", "run0", "run1", "--receptive-field", "--lengths", "16", "--out", tmp_path / "field.svg")
     assert found.exit_code == 0, found.output
     assert re.search(r"run +length +99% in the +last 1 +last 4", found.stdout)
-    assert (tmp_path / "field.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "field.svg").read_text().startswith("<svg ")
     (facts, _) = json.loads(fastpe("evaluate", "run0", "run1", "--receptive-field", "--json").stdout)
     assert (facts["length"], len(facts["shares"])) == (16, 16)
 
@@ -185,7 +185,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("evaluate run0 --length-curve --receptive-field", "exclude each other: give one"),
         ("evaluate run0 --length-curve --lengths 8,x", "--lengths must be integers separated by commas, not '8,x'"),
         ("evaluate run0 --length-curve --test-length 8", "--test-length cannot be combined with --length-curve"),
-        ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
+        ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .svg, .png, .pdf, not 'a.txt'"),
         ("evaluate run0 --length-curve --out none/a.png", "--out: folder none does not exist"),
         ("evaluate run0 --receptive-field --lengths 8,16", "uses blocks of one length"),
         ("evaluate run0 --length-curve --data short1", "--data short1 must have at least two tokens, not 1"),
