@@ -125,7 +125,7 @@ class Gate(NamedTuple):
     slopes : callable, optional
         Number of heads -> (H,), the fixed factor of each head's slopes.
     frequencies : callable, optional
-        (D, **options) -> (D/2,), the angle of each pair of channels for a step of 1.
+        ``(D, **options)`` -> (D/2,), the angle of each pair of channels for a step of 1.
     reflects : bool
         Whether the gate computes reflections.
 
@@ -187,7 +187,7 @@ class Encoding:
         a graph.
     ulp : float or callable
         Bound on the error of the slots in float64, in units of `eps * max|slot|`. It is a number, or a function
-        (spec, **options) whose result is a number or broadcasts against the slot. See
+        ``(spec, **options)`` whose result is a number or broadcasts against the slot. See
         `fastpe.doctor.allowed_error.fill_bound`.
     per_layer : tuple of str
         Names of the parameters that every layer has separately.

@@ -37,7 +37,7 @@ def dropout_factors(shape: tuple[int, int], rate: float, *, key: tuple[int, ...]
     """Return the factors of dropout for an array: 0 with probability `rate`, else 1 / (1 - rate).
 
     Each row is divided into cells of 64 columns, and the cells are numbered row by row. `philox4x32` returns four words
-    for the counter (16 n + b, *counter). Word w decides whether element 16 w + b of cell n is kept.
+    for the counter ``(16 n + b, *counter)``. Word w decides whether element 16 w + b of cell n is kept.
 
     Examples
     --------
