@@ -27,6 +27,7 @@ _LOG = logging.getLogger(__name__)
 def setup(app: Sphinx) -> dict[str, Any]:
     """Check names before the pages are written, and links when all files are there."""
     app.connect("env-check-consistency", _check_names)
+    app.connect("env-check-consistency", _forget_modules_without_source)
     app.connect("build-finished", _finish, priority=900)  # after the other extensions have written their files
     return {"parallel_read_safe": True}
 
@@ -56,6 +57,13 @@ def _check_names(app: Sphinx, env: Any) -> None:
     for name in public_names():
         if name not in documented:
             _LOG.warning("%s is public, but not in the reference", name)
+
+
+def _forget_modules_without_source(app: Sphinx, env: Any) -> None:
+    """The list of modules would have a link to a missing page, such as that of builtins for the type `Option.item`."""
+    modules = getattr(env, "_viewcode_modules", {})
+    for name in [name for name, source in modules.items() if not source]:
+        del modules[name]
 
 
 def _finish(app: Sphinx, error: Exception | None) -> None:

@@ -125,7 +125,7 @@ class Gate(NamedTuple):
     slopes : callable, optional
         Number of heads -> (H,), the fixed factor of each head's slopes.
     frequencies : callable, optional
-        (D, **options) -> (D/2,), the angle of each pair of channels for a step of 1.
+        ``(D, **options)`` -> (D/2,), the angle of each pair of channels for a step of 1.
     reflects : bool
         Whether the gate computes reflections.
 
