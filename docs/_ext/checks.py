@@ -51,8 +51,6 @@ def _source(module: Any) -> str:
 
 
 def _check_names(app: Sphinx, env: Any) -> None:
-    # viewcode lists the module of `Option.item`, whose default is a built-in type, but writes no page for it
-    getattr(env, "_viewcode_modules", {}).pop("builtins", None)
     documented = set(env.domaindata["py"]["objects"])
     for name in public_names():
         if name not in documented:
