@@ -144,7 +144,7 @@ def joined(progress: object) -> Listener | None:
         return progress
     if progress is False:
         return lambda event: None
-    if isinstance(progress, str) or not isinstance(progress, Sequence):
+    if isinstance(progress, str | bytes) or not isinstance(progress, Sequence):
         raise TypeError(f"progress must be a function of one event, False or None, not {validation.shown(progress)}")
     several = tuple(progress)
     for each in several:
