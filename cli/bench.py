@@ -154,5 +154,10 @@ def _document(command: str, found: Mapping[str, Any], tables: Sequence[Table]) -
     from datetime import UTC, datetime
 
     facts = [("made by", f"`{command}`"), ("date", f"{datetime.now(UTC):%Y-%m-%d}"), *_of_machine(found["machine"])]
-    blocks = ["# Benchmarks", "\n".join(f"- {name}: {fact}" for name, fact in facts), *map(as_markdown, tables)]
+    names = " ".join(word for word in command.split() if word in _TABLES)
+    blocks = [
+        f"# Benchmarks: {names}",
+        "\n".join(f"- {name}: {fact}" for name, fact in facts),
+        *map(as_markdown, tables),
+    ]
     return "\n\n".join([*blocks, f"**{_conclusion(found)}**"]) + "\n"

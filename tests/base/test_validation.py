@@ -93,7 +93,7 @@ def test_what_is_no_path_is_refused_by_name(value, tmp_path, monkeypatch):
         with pytest.raises(TypeError) as caught:
             fastpe.train(config, out=value)
         assert str(caught.value) == f"out must be a path, as a str or pathlib.Path, not {value!r}"
-        with pytest.raises(TypeError, match="progress must (be a function|hold functions) of one event.*, not "):
+        with pytest.raises(TypeError, match=r"progress must (be a function|hold functions) of one event.*, not "):
             fastpe.train(config, out="run", progress=value)
     assert not list(tmp_path.iterdir())
 

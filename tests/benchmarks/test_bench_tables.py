@@ -251,7 +251,8 @@ def test_the_file_has_all_that_is_printed_and_what_made_it(measured, folder):
     assert done.exit_code == 0, done.stderr
     assert done.stderr == f"written: {file}\n"
     text = file.read_text()
-    assert text.startswith("# Benchmarks\n\n- made by: `fastpe bench step scaling --threads 2`\n- date: 20")
+    command = "fastpe bench step scaling --threads 2"
+    assert text.startswith(f"# Benchmarks: step scaling\n\n- made by: `{command}`\n- date: 20")
     assert str(folder) not in text
     for printed in done.stdout.splitlines()[:2]:  # CPU and versions
         assert re.sub(" +", " ", printed.partition(" ")[2]).strip() in text
