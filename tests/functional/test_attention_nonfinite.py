@@ -134,3 +134,22 @@ def test_tiles_are_left_out_safely(rng):
         spared = ~seen[:, row] if name == "k" else np.arange(n) != row
         np.testing.assert_allclose(out[:, spared], right[:, spared], 1e-5, 1e-5)
         np.testing.assert_allclose(pull(dout)["q"][:, spared], pull_right(dout)["q"][:, spared], 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("n", [3, 8, 200])
+def test_lse_and_gradients_of_a_row_that_sees_nan_are_nan(rng, n):
+    q, k, v = rng.standard_normal((3, 1, 1, n, 4)).astype(np.float32)
+    k[0, 0, n - 2] = np.nan
+    (out, lse), pull = fastpe.attention_vjp(q, k, v, causal=True, return_lse=True)
+    assert np.isfinite(out[0, 0, : n - 2]).all()
+    assert np.isfinite(lse[0, 0, : n - 2]).all()
+    assert np.isnan(lse[0, 0, n - 2 :]).all()
+    assert np.isnan(pull((np.ones_like(out), np.zeros_like(lse)))["v"]).all()
+    few = fastpe.attention(q[:, :, -2:], k, v, causal=True, return_lse=True)[1]
+    assert np.isnan(few).all()
+
+
+def test_a_soft_cap_that_float32_does_not_hold_is_refused(rng):
+    q, k, v = rng.standard_normal((3, 1, 1, 8, 4)).astype(np.float32)
+    with pytest.raises(ValueError, match=r"softcap must be finite in float32, not 3\.5e\+38"):
+        fastpe.attention(q, k, v, softcap=3.5e38)

@@ -120,7 +120,7 @@ def recompute_weights(head, tile, factor, lse, case, scratch):
         row, offsets, shift = at(cells, i * TILE_KEYS), at(bias, -i), get(lse, i0 + i)
         low, high = visible(i0 + i, head, case)
         count = min(max(high - j0, np.int64(0)), n)
-        shifts = splat(shift if shift > -np.inf else scalar(cells, 0.0))
+        shifts = splat(shift if shift != -np.inf else scalar(cells, 0.0))
         if masked:
             _weigh_row(row, factors, offsets, has_bias, mask_of_row(i0 + i, j0, head), low - j0, count, shifts)
         else:

@@ -219,7 +219,7 @@ def _worker(number, workers, q, k, v, sizes, visible, terms, workspace, out, lse
         y = at(pointer(out), task * dv)
         _mix_values(weights, values, sizes.v_strides[2] // sizes.itemsize, high - low, dv, y)
         whole, share = -np.inf, 0.0
-        if mass > 0.0:
+        if mass != 0.0:  # also if it is NaN
             whole, share = top + math.log(mass) + base, 1.0 / mass
         if terms.sinks.size:
             sink = np.float64(terms.sinks[h])

@@ -151,12 +151,15 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
 
 @inner
 def finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
-    """Divide the mixed rows by the sums of their weights, write them to `out`, and compute lse."""
+    """Divide the mixed rows by the sums of their weights, write them to `out`, and compute lse.
+
+    A row that sees no key has the sum 0, the output 0 and the lse -inf. A sum of NaN is passed on.
+    """
     d, width = case.v_width, lanes(out)
     for i in range(rows):
         mass = np.float64(get(sums, i))
-        put(lse, i0 + i, scalar(lse, np.float64(get(tops, i)) + math.log(mass) if mass > 0.0 else -np.inf))
-        share = splat(scalar(out, 1.0 / mass if mass > 0.0 else 0.0))
+        put(lse, i0 + i, scalar(lse, np.float64(get(tops, i)) + math.log(mass) if mass != 0.0 else -np.inf))
+        share = splat(scalar(out, 1.0 / mass if mass != 0.0 else 0.0))
         for c in range(0, d, width):
             store_first(out, (i0 + i) * case.o_row + c, load_first(scratch.mixed, i * d + c, d - c) * share, d - c)
 
