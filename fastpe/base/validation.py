@@ -196,16 +196,11 @@ def real(name: str, value: Any) -> float:
     return number
 
 
-_FLOAT32_OVERFLOWS = (2.0 - 2.0**-24) * 2.0**127  # the least number that rounds to infinity
-
-
 def positive(name: str, value: Any, dtype: Any = "float64") -> float:
     """Check that the value is a finite number above 0, also when rounded to the dtype, and return it as a float."""
     number = real(name, value)
     if number <= 0 or (str(dtype) == "float32" and number <= 2.0**-150):
         raise ValueError(f"{name} must be above 0{'' if number <= 0 else ' in float32'}, not {number}")
-    if str(dtype) == "float32" and number >= _FLOAT32_OVERFLOWS:
-        raise ValueError(f"{name} must be finite in float32, not {number}")
     return number
 
 

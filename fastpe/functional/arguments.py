@@ -260,7 +260,10 @@ def visibility(
 
 
 def _softcap(value: Any) -> float:
-    return 0.0 if value is None else positive("softcap", value, "float32")
+    found = 0.0 if value is None else positive("softcap", value, "float32")
+    if found > np.finfo(np.float32).max:
+        raise ValueError(f"softcap must be finite in float32, not {found}")
+    return found
 
 
 def _dropout_seed(rate: float, seed: Any) -> int:
