@@ -261,7 +261,7 @@ def visibility(
 
 def _softcap(value: Any) -> float:
     found = 0.0 if value is None else positive("softcap", value, "float32")
-    if found > np.finfo(np.float32).max:
+    if found > float(np.finfo(np.float32).max):
         raise ValueError(f"softcap must be finite in float32, not {found}")
     return found
 
