@@ -1,7 +1,6 @@
 """``fastpe compare`` trains and compares encodings; ``merge`` and ``report`` work on the folders that it writes."""
 
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from .options import (
     test_lengths,
 )
 from .output import INTERRUPTED, own_files, print_json
-from .terminal import next_step, opening
+from .terminal import columns, next_step, opening
 
 if TYPE_CHECKING:
     from fastpe.experiments.study import Study
@@ -296,7 +295,7 @@ def _print(found: "Compared", as_json: bool) -> None:
         task_section(study, summary, task)._replace(lines=[answer_of(study, summary, task)] if several else [])
         for task in study.tasks
     ]
-    width = min(shutil.get_terminal_size((80, 24)).columns, 100)
+    width = min(columns(), 100)
     paragraphs = [[answer(study, summary)], warnings(study, summary), certainty(study, summary)]
     first, warned, sure = ("\n".join(textwrap.fill(line, width) for line in lines) for lines in paragraphs)
     click.echo("\n\n".join(filter(None, (first, warned, as_text(tables, width).rstrip(), sure))))

@@ -166,6 +166,6 @@ def _glyphs(terminal: bool, coding: str | None, colours: bool) -> "Glyphs":
 
     if not terminal or not (coding or "").lower().startswith("utf"):
         return text.ASCII
-    # some terminals tell their colours as FOREGROUND;BACKGROUND, by numbers of which 7 and 15 are light
+    # some terminals set COLORFGBG to FOREGROUND;BACKGROUND; the light colours have the numbers 7 and 15
     light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
     return replace(text.COLOURS, light=light) if colours else text.SHADES

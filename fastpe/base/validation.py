@@ -229,7 +229,7 @@ def _memory() -> int:
 def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[str] = ()) -> str:
     """Return a clause for an error message that offers the names closest to `name`.
 
-    The shortest name of which `name` is a whole word is closest, then names that are spelled alike. If no name is
+    The shortest name that contains `name` as a whole word is closest, then names that are spelled alike. If no name is
     close, the clause lists all names. If there are more than 12 names, the clause is `listed` instead, a text that says
     where to find the names. Names in `also` are offered if they are close, but not listed.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fastpe.base import files
+from fastpe.base import files, validation
 from fastpe.experiments import tuning
 from fastpe.experiments.study import RunKey, Study, Trial
 from fastpe.experiments.study_folder import (
@@ -76,8 +76,9 @@ def load_study(folder: str | Path, runs: str | Path | None = None) -> Compared:
     Traceback (most recent call last):
     fastpe.training.config_file.RunError: missing is not a study folder: it has no study.toml
     """
-    study, found = _read(Path(folder), None if runs is None else Path(runs))
-    return collect(study, Path(folder), found.runs, found.choices)
+    where = validation.path("folder", folder)
+    study, found = _read(where, None if runs is None else validation.path("runs", runs))
+    return collect(study, where, found.runs, found.choices)
 
 
 def report_study(out: Path, runs: Path | None = None) -> Compared:

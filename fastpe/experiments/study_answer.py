@@ -9,14 +9,13 @@ from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.study import Study
 from fastpe.experiments.table_cells import level, value_text
 from fastpe.pictures.axes import number
+from fastpe.training.forms import NAMES
 from fastpe.training.lengths import ends
 
 Summary = Mapping[str, Any]
 
 NOTHING = 0.05
 """If every encoding gets fewer answers right, the differences between encodings say nothing."""
-METRICS = {"exact": "exact answers", "mse": "mean squared error", "bits_per_byte": "bits per byte"}
-"""The names of the metrics that tasks are judged by."""
 _NAMED = 3  # more encodings or tasks than this are counted, not named
 
 
@@ -104,7 +103,7 @@ def _part(study: Study, summary: Summary, task: str, lengths: Sequence[str]) -> 
         return "all runs failed"
     cells = {cell["encoding"]: cell for cell in _cells(summary, task, known[-1])}
     value = value_text(metric, (level(cells[names[0]]) or {})["mean"])
-    what = f"{value} {METRICS[metric]}" if larger or metric == "bits_per_byte" else f"{METRICS[metric]} {value}"
+    what = f"{value} {NAMES[metric]}" if larger or metric == "bits_per_byte" else f"{NAMES[metric]} {value}"
     what += f" at {known[-1]}" if len(lengths) > 1 else ""
     if len(study.encodings) == 1:
         said = f"{names[0]} has {what}" if larger else f"{names[0]} has a {what}"

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from fastpe.pictures import axes, plots
 from fastpe.pictures.svg import Line, Plot
+from fastpe.training.forms import SUMMARY
 from fastpe.training.lengths import ends
-from fastpe.training.loop import SUMMARY, TrainResult
+from fastpe.training.loop import TrainResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

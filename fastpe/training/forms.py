@@ -32,6 +32,10 @@ METRICS = {
     "text": ("loss", "bits_per_byte"),
 }  # fmt: skip
 """Metrics of a test, by the kind of the task."""
+SUMMARY = {"answer": "exact", "labels": "exact", "numbers": "mse", "text": "bits_per_byte"}
+"""The metric that summarizes a result, by the kind of the task."""
+NAMES = {"exact": "exact answers", "mse": "mean squared error", "bits_per_byte": "bits per byte"}
+"""The names of these metrics."""
 
 ENDS = ("epochs", "solved", "validation")
 """Why a training ended (see `stopping.reason_to_end`)."""

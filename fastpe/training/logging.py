@@ -1,7 +1,7 @@
 """Listeners that log a training: to a CSV file in the run folder, or to TensorBoard.
 
 A listener is a function of one event of `fastpe.training.events`. `fastpe.train(..., progress=[...])` calls each
-listener of a list. The docstring of `CsvLog` shows how to write one for another service.
+listener of a list. The docstring of `CsvLog` shows how to write one.
 """
 
 import importlib

@@ -31,7 +31,7 @@ from fastpe.training.config_file import check_target
 from fastpe.training.data import TrainingData, check_data, counts, training_data
 from fastpe.training.evaluation import evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
-from fastpe.training.forms import METRICS, SCHEMA
+from fastpe.training.forms import METRICS, NAMES, SCHEMA, SUMMARY
 from fastpe.training.progress import TrainingBar, can_be_drawn
 from fastpe.training.run_folder import Run
 from fastpe.training.schedule import rate
@@ -42,9 +42,6 @@ from fastpe.training.validation import TextValidation, Validation, validation_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUMMARY = {"answer": "exact", "labels": "exact", "numbers": "mse", "text": "bits_per_byte"}
-"""The metric that summarizes a result, by the kind of the task."""
-_SAID = {"mse": "mean squared error", "exact": "exact answers", "bits_per_byte": "bits per byte"}
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
 
@@ -89,7 +86,7 @@ class TrainResult:
         return (
             f"<TrainResult: {self.config.encoding}, task {self.config.task}, seed {self.config.seed}\n"
             f" {done['steps']:,} steps in {done['seconds']:.1f} s, loss {_figure(done['loss'])}\n"
-            f" {_SAID[key]} at length {', '.join(errors) or '-'}\n{where}>"
+            f" {NAMES[key]} at length {', '.join(errors) or '-'}\n{where}>"
         )
 
     def _repr_html_(self) -> str:
@@ -103,7 +100,7 @@ class TrainResult:
         values = [test[key] for test in self.result["test"].values()]
         shown = [f"{100 * each:.3g} %" if key == "exact" and each is not None else _figure(each) for each in values]
         cells = "".join(f"<td>{each}</td>" for each in shown)
-        table = f"<tr><th>test length</th>{heads}</tr><tr><th>{_SAID[key]}</th>{cells}</tr>"
+        table = f"<tr><th>test length</th>{heads}</tr><tr><th>{NAMES[key]}</th>{cells}</tr>"
         return f"<p>{html.escape(said)}</p>" + (f"<table>{table}</table>" if heads else "")
 
     def frame(self) -> Any:

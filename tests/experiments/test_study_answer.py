@@ -156,3 +156,10 @@ def test_a_frame_has_a_row_for_each_value(one, monkeypatch):
 def test_a_folder_without_a_study_is_refused(tmp_path):
     with pytest.raises(RunError, match="is not a study folder"):
         load_study(tmp_path)
+
+
+@pytest.mark.parametrize(("arguments", "name"), [((3,), "folder"), ((None,), "folder"), (("study", 3), "runs")])
+def test_what_is_no_path_is_refused_by_name(arguments, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=f"{name} must be a path, as a str or pathlib.Path, not "):
+        load_study(*arguments)

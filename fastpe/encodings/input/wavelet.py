@@ -30,7 +30,7 @@ select other interpretations:
 - `functions`: `psi`: only wavelets. `phi+psi`: first the scaling functions of the coarsest scale, then the wavelets.
 - `scales`: J, the largest j. Default: floor(log2 N).
 - `shifts`: the k of every scale. Default: all whose support meets [0, N].
-- `select`: the order of the functions, of which the first C become columns. `coverage`: functions with the longest part
+- `select`: the order of the functions; the first C become columns. `coverage`: functions with the longest part
   of their support inside [0, N] come first; among functions with equally long parts, those of coarser scales come
   first, and within a scale those with smaller k. `even`: the coarsest scale comes first; each scale has at most
   `per_scale` functions, with evenly spaced shifts k. `listed`: as in the printed sum, by increasing j, then by
