@@ -13,6 +13,7 @@ import math
 import numbers
 import operator
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -237,11 +238,13 @@ def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[st
     ("did you mean 'wavelet'?", 'known: alibi, wavelet')
     >>> nearest("length", ["lengths", "train_length", "encoding_length"])
     "did you mean 'train_length'?"
+    >>> nearest("scale", ["wavelet.per_scale", "wavelet.scale"])
+    "did you mean 'wavelet.scale'?"
     >>> nearest("x", map(str, range(100, 200)), "help() lists them")
     'help() lists them'
     """
     known = sorted(known) if isinstance(known, set | frozenset) else list(known)
-    if holding := [each for each in known if name in each.split("_")]:
+    if holding := [each for each in known if name in re.split("[._]", each)]:
         return f"did you mean {min(holding, key=len)!r}?"
     close = difflib.get_close_matches(name, [*known, *also], n=3, cutoff=0.5)
     if close:
