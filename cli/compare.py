@@ -253,9 +253,20 @@ def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     help="For single runs: encoding that the others are compared with.  [default: nope if it is among them, else the "
     "first]",
 )  # fmt: skip
+@click.option(
+    "--margin", type=NUMBER,
+    help="For a study: its new margin (see `fastpe compare --help`), which study.toml then contains.",
+)  # fmt: skip
 @own_files("the study or a run", "encoding", "task")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, baseline: str | None, as_json: bool) -> None:
+def report(
+    folders: tuple[Path, ...],
+    out: Path | None,
+    runs: Path | None,
+    baseline: str | None,
+    margin: float | None,
+    as_json: bool,
+) -> None:
     """Report on a study or on single run folders.
 
     DIR is the folder of a study, or several run folders. For a study, the page and the tables are written again from
@@ -270,11 +281,13 @@ def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, basel
         if out is not None or baseline is not None:
             raise click.UsageError("--out and --baseline are for single runs: a study has its own")
         with working("reading the runs"):
-            found = report_study(folders[0], runs)
+            found = report_study(folders[0], runs, margin)
         _print(found, as_json)
         return
     if runs is not None:
         raise click.UsageError("--runs needs a study: name single run folders as arguments")
+    if margin is not None:
+        raise click.UsageError("--margin needs a study folder")
     with working("reading the runs"):
         found = report_runs(folders, out or Path("report"), baseline)
     _print(found, as_json)

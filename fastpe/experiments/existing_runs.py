@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,13 +82,25 @@ def load_study(folder: str | Path, runs: str | Path | None = None) -> Compared:
     return collect(study, where, found.runs, found.choices)
 
 
-def report_study(out: Path, runs: Path | None = None) -> Compared:
+def report_study(out: Path, runs: Path | None = None, margin: float | None = None) -> Compared:
     """Write the report of a study folder again; see `load_study`.
 
     The runs may have been made with other versions and on other CPUs.
+
+    Parameters
+    ----------
+    out, runs
+        The study folder, and the folder of the runs, by default ``out/runs``.
+    margin : float, optional
+        The study's new margin, which its study file then contains; by default, the margin does not change.
     """
     study, found = _read(out, runs)
-    return write_report(study, out, found.runs, found.choices)
+    if margin is None:
+        return write_report(study, out, found.runs, found.choices)
+    study = replace(study, margin=margin)
+    with hold(out):
+        files.write_file(out / FILE, study.to_toml().encode())
+        return write_report(study, out, found.runs, found.choices)
 
 
 def _read(out: Path, runs: Path | None) -> tuple[Study, _Found]:
@@ -96,6 +109,8 @@ def _read(out: Path, runs: Path | None) -> tuple[Study, _Found]:
         study = Study.read(out / FILE)
     except FileNotFoundError as error:
         raise RunError(f"{out} is not a study folder: it has no {FILE}") from error
+    if runs is not None and not runs.is_dir():
+        raise RunError(f"there is no folder {runs}")
     where = "" if runs is not None else f", or name the folder of the runs with --runs if it is not {out / RUNS}"
     finished = finished_runs(out / RUNS if runs is None else runs)
     return study, _found(study, finished, read_failures(out), out, where)

@@ -34,6 +34,14 @@ def test_a_study_says_what_it_found_and_where(folder):
     repeated = fastpe("compare", "--study", "study/study.toml", "--out", "study", "--workers", "1", "--json")
     assert json.loads(repeated.stdout)["cells"] == cells
     assert "4 of them already finished" in repeated.stderr
+    judged = fastpe("report", "study", "--margin", "0.5", "--json")
+    assert all(each["within"] is not None for each in json.loads(judged.stdout)["comparisons"] if "within" in each)
+    assert "margin = 0.5\n" in (folder / "study" / "study.toml").read_text()
+    elsewhere = fastpe("report", "study", "--runs", "nowhere", "--margin", "0.1")
+    assert elsewhere.exit_code == 2
+    assert "there is no folder nowhere" in elsewhere.stderr
+    assert "margin = 0.5\n" in (folder / "study" / "study.toml").read_text()
+    assert fastpe("compare", "--study", "study/study.toml", "--out", "study", "--workers", "1").exit_code == 0
 
 
 @pytest.mark.full("starts processes")

@@ -22,9 +22,9 @@ import pytest
 
 import fastpe
 
-MOST = 3
+MOST = 2
 """Parameter sets of one test function that stay, at least."""
-SHARE = 10
+SHARE = 20
 """One in so many of the others stays."""
 _ENCODINGS = set(fastpe.list_encodings())
 _OTHER_DTYPES = {"float64", "float16", "bfloat16"}
