@@ -393,7 +393,7 @@ class ModelConfig:
         """
         return make_spec(
             length,
-            dim=self.width,
+            dim=self.heads * self.head_width,
             heads=self.heads,
             train_length=self.made_for,
             causal=self.causal,

@@ -25,7 +25,6 @@ Array = np.ndarray[Any, Any]
 
 _MANY_ROWS = 4096  # batches with at least this many positions may have more than eight groups
 _GROUPS_BYTES = 2**24  # limit for the gradients of all groups, except with four groups or fewer
-_BUILT: frozenset[str] = frozenset()  # optional parts that kernels compute
 _MOST_KEPT = 4  # limits the scratch memory if a user tries many lengths
 
 
@@ -41,8 +40,6 @@ class Passes:
     """Base class of `Transformer` with its memory and its passes. Callers of the private methods hold the lock."""
 
     def __init__(self, config: ModelConfig) -> None:
-        if missing := set(config.optional_parts) - _BUILT:
-            raise NotImplementedError(f"{min(missing)} cannot be computed yet")
         self._config, self._dtype = config, np.dtype(config.dtype)
         self._encoding = encoding_of(config)
         self._layout = Parameters(config, self._encoding.initial, self._encoding.gates)
