@@ -56,24 +56,26 @@ def _check_parts(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Sh
     """Raise ValueError for settings of the model that the kernels of the encoding do not support."""
     shapes = {slot: shape for own in layers for slot, shape in own.items()}
     gates = [part.encoding.gate for part in parts if part.encoding.gate is not None]
-    sloped = any(gate.slopes is not None for gate in gates)
-    transforms = NETWORK[0] in shapes or any(gate.reflects for gate in gates)
+    sloped, adds = any(gate.slopes is not None for gate in gates), any(gate.kind == "adds" for gate in gates)
+    turns, reflects = any(gate.turns for gate in gates), any(gate.reflects for gate in gates)
+    network = NETWORK[0] in shapes
 
     def refuse(name: str, why: str) -> None:
         raise ValueError(f"{name}={getattr(config, name)!r} cannot be combined with {config.encoding!r}, which {why}")
 
     if config.heads * config.head_width != config.width:
-        for slot in shapes.keys() & _AT_WIDTH:
+        for slot in sorted(shapes.keys() & _AT_WIDTH):
             refuse("head_dim", f"fills {slot!r}: this slot has one column for each channel of the model")
         if gates:
-            refuse("head_dim", "computes gates from the input of a layer, and must have heads * head_dim = width")
+            refuse("head_dim", "computes gates from the input of a layer: heads * head_dim must be the width")
     if config.key_value_heads < config.heads:
         for slot in sorted(shapes.keys() & _BY_KEY_HEAD):
             if shapes[slot][0] > 1:
                 refuse("key_heads", f"fills {slot!r} for each head, but several heads share their keys")
-        if transforms or any(gate.kind != "adds" or gate.slopes is not None for gate in gates):
-            refuse("key_heads", "needs keys for each head: there is no kernel for both")
-    for name in {"qk_norm"} & {*config.optional_parts} if sloped else ():
-        refuse(name, "computes slopes from queries and keys: there is no kernel for both")
-    for name in sorted({"score_softcap", "sinks"} & {*config.optional_parts}) if transforms else ():
-        refuse(name, "transforms scores: there is no kernel for both")
+        if network or reflects or turns or sloped:
+            refuse("key_heads", "needs keys for each head")
+    if config.qk_norm is not None and sloped:
+        refuse("qk_norm", "computes slopes from queries and keys")
+    for name in ("score_softcap", "sinks"):
+        if name in config.optional_parts and (network or reflects or adds):
+            refuse(name, "computes scores from the input of a layer, or from other scores")

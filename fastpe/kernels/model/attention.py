@@ -4,11 +4,12 @@
     q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = content rows of q and k (`model.content`);
     o = attention of each head
 
-q^ and k^ are q and k after the maps, the polar form, the rotation and the factors of `model.content`, as far as the
-encoding has them. Several successive query heads may have the same key and value head. Their
-gradients are added, block of keys by block of keys. If sequences have at most TILE_KEYS positions, so that their keys form one block, the weights of
-attention are usually kept in the workspace for the backward pass (`Case.kept`); otherwise they are computed again. If
-the encoding uses reflections or a network over scores, the products of attention are not rounded to bfloat16."""
+q^ and k^ are q and k after the norm of `model.qk_norm`, the maps, the polar form, the rotation and the factors of
+`model.content`, as far as the model has them. Several successive query heads may share a head of keys and values, whose
+gradients are then summed over these query heads. If sequences have at most TILE_KEYS positions, so that their keys form
+one block, the weights of attention are usually kept in the workspace for the backward pass (`Case.kept`); otherwise
+they are computed again. If the encoding uses reflections or a network over scores, the products of attention are not
+rounded to bfloat16."""
 
 import numpy as np
 
