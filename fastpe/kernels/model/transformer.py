@@ -144,12 +144,12 @@ def _last_layer(workspace, sizes, a):
 
 
 @inner
-def head_of_rows(rows, n, head, w, workspace, sizes, o, a):
-    """Apply the head to n rows; the output is at workspace + a.output."""
-    bias, output = at(w, o.head_bias), at(workspace, a.output)
+def head_of_rows(rows, n, head, row, w, output, workspace, sizes, o, a):
+    """Apply the head to n rows. row: row stride of the head."""
+    bias = at(w, o.head_bias)
     if sizes.vocabulary:
         biased = sizes.biased and not sizes.tied
-        linear(rows, sizes.width, head, sizes.vocabulary, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
+        linear(rows, sizes.width, head, row, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
     else:
         head_forward(rows, head, bias, output, n, sizes.width, sizes.biased, False)
         if sizes.fused_output:
@@ -256,15 +256,16 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, posit
 
 
 @inner
-def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
+def pack_loss(target, shares, step, head, row, w, workspace, pack, sizes, o, a):
     """Return the pack's contribution to the loss, and the number of its targets that count (in a model of numbers, the
     number of its rows).
 
-    The gradient overwrites the output. With tokens, the head is applied only to rows whose targets count.
+    The gradient overwrites the output. With tokens, the head is applied only to rows whose targets count, to `a.block`
+    rows at a time; each block overwrites the one before it. In a training step all rows are one block.
     """
     output, rows, count, start, loss = at(workspace, a.output), rows_of_stream(workspace, sizes, a), NONE, NONE, 0.0
     if not sizes.vocabulary:
-        head_of_rows(rows, pack.rows, head, w, workspace, sizes, o, a)
+        head_of_rows(rows, pack.rows, head, row, w, output, workspace, sizes, o, a)
         for sequence in range(pack.first, pack.last):
             own, first = rows_of(pack, sequence, start), sequence * sizes.length
             y, n = at(output, start), own.length
@@ -282,5 +283,8 @@ def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
             at(workspace, a.shares),
             ONE,
         )
-    head_of_rows(rows, count, head, w, workspace, sizes, o, a)
-    return cross_entropy(output, own_target, output, count, sizes.vocabulary, own_shares, step), count
+    for i in range(0, count, a.block):
+        n, own = min(a.block, count - i), at(own_shares, i * step)
+        head_of_rows(at(rows, i * sizes.width), n, head, row, w, output, workspace, sizes, o, a)
+        loss = cross_entropy(output, at(own_target, i), output, n, sizes.vocabulary, own, step, loss)
+    return loss, count
