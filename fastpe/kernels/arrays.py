@@ -231,7 +231,7 @@ def mean_squared_error(y: Array, target: Array, weights: Array | None = None) ->
 @entry
 def _cross_entropy(logits, tokens, dlogits, shares):
     z, dz = pointer(logits), pointer(dlogits)
-    return loss.cross_entropy(z, pointer(tokens), dz, *logits.shape, pointer(shares), loss.step_of(shares))
+    return loss.cross_entropy(z, pointer(tokens), dz, *logits.shape, pointer(shares), loss.step_of(shares), 0.0)
 
 
 def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> tuple[float, Array]:

@@ -134,6 +134,13 @@ class Banded(Transformer):
         y[np.arange(length) >= own[:, None]] = 0
         return y.reshape(batch, length * values)
 
+    def _by_rows(
+        self, x: Array, lengths: Array, wanted: Array, use: Callable[[slice, Array], None], threads: int | None,
+        draw: int,
+    ) -> None:  # fmt: skip
+        logits = self._outputs(x, lengths, threads, draw).reshape(x.size, -1)[wanted.ravel()]
+        use(slice(0, len(logits)), logits)
+
     def save(self, path: Any) -> None:
         """Raise ValueError, because model files do not store bands."""
         raise ValueError("a model with bands cannot be saved: save the model that it was made from")

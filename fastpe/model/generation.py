@@ -163,7 +163,10 @@ class Generation:
 
     def _uncached(self, text: list[int]) -> Iterator[Array]:
         while True:
-            yield self.model(np.array(text), threads=self._threads)[-1]
+            last = np.arange(len(text)) == len(text) - 1
+            found = np.empty((1, self.model.config.vocabulary or 1), self.model.dtype)
+            self.model.logits_by_rows(np.array(text), last, found.__setitem__, threads=self._threads)
+            yield found[0]
 
 
 def _tokens(prompt: Any, vocabulary: int) -> Array:

@@ -1,7 +1,6 @@
 """A model's memory and passes: calls of the kernels on checked inputs, one at a time."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from fastpe.base import validation
 from fastpe.base.guard import OneAtATime
 from fastpe.kernels.model import batch as model_batch
 from fastpe.kernels.model.batch import Asked
-from fastpe.kernels.model.memory import Position
+from fastpe.kernels.model.memory import LOSS_ROWS, Position
 from fastpe.kernels.model.pack import LINE
 from fastpe.kernels.rows.dropout import NO_DROPOUT
 from fastpe.kernels.threads.team import run_exclusively, threads_for
@@ -25,7 +24,9 @@ Array = np.ndarray[Any, Any]
 
 _MANY_ROWS = 4096  # batches with at least this many positions may have more than eight groups
 _GROUPS_BYTES = 2**24  # limit for the gradients of all groups, except with four groups or fewer
-_MOST_KEPT = 4  # limits the scratch memory if a user tries many lengths
+_MOST_KEPT, _KEPT_BYTES = 4, 2**30  # limits of the scratch memory that is kept, if a user tries many lengths
+_LOGITS = 2**22  # logits in memory at a time, when they are computed by rows
+_PANEL, _PAD = 1024, 16  # rows of a tied embedding that are transposed at a time; unused elements of a head's rows
 
 
 class Writer(NamedTuple):
@@ -34,6 +35,16 @@ class Writer(NamedTuple):
     scratch: Scratch
     position: Position
     logits: Array
+    head: Array  # as from `Passes._head`
+
+
+class Prepared(NamedTuple):
+    """What a forward pass needs besides its batch."""
+
+    workers: int
+    scratch: Scratch
+    position: Position
+    places: Array
 
 
 class Passes:
@@ -110,18 +121,90 @@ class Passes:
             outputs = self._outputs(np.atleast_2d(inputs), checked, threads, draw)
         return outputs.reshape(inputs.shape if vocabulary is None else (*inputs.shape, vocabulary))
 
-    def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
+    def logits_by_rows(
+        self, x: Any, wanted: Any, use: Callable[[slice, Array], None], *, lengths: Any = None,
+        threads: int | None = None, draw: int = 0,
+    ) -> None:  # fmt: skip
+        """Compute the logits at some positions, a block of rows at a time, so that only one block is in memory.
+
+        Calling the model instead returns the logits at all positions, in an array of B x N x V numbers. The logits are
+        the same.
+
+        Parameters
+        ----------
+        x, lengths, threads, draw
+            As in a call of the model, which must have a vocabulary.
+        wanted : array_like of x's shape, bool
+            The positions. None may lie beyond the end of its sequence.
+        use : callable
+            Called as ``use(rows, logits)`` for each block. `rows` is a slice of the wanted positions, in the order of
+            ``wanted.nonzero()``; `logits` (R, V) is overwritten by the next block. The function must not call the
+            model.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is refused, `wanted` is not as described, or the model has no vocabulary.
+        fastpe.BeyondTrainingLength
+            If the encoding is undefined at this length.
+
+        Examples
+        --------
+        >>> from fastpe import ModelConfig, Transformer
+        >>> model = Transformer(ModelConfig("alibi", width=16, causal=True, vocabulary=65, train_length=8))
+        >>> x, found = np.arange(8), []
+        >>> model.logits_by_rows(x, x >= 6, lambda rows, logits: found.append(logits.copy()))
+        >>> bool((found[0] == model(x)[6:]).all())
+        True
+        """
+        if self.config.vocabulary is None:
+            raise ValueError("model must have a vocabulary: this model returns numbers, not logits")
+        with self._lock:
+            inputs, checked = self._inputs.inputs(x, lengths)
+            marks = np.asarray(wanted)
+            if marks.dtype != bool or marks.shape != inputs.shape:
+                raise ValueError(f"wanted must be booleans of shape {inputs.shape}, not {validation.shown(wanted)}")
+            batch, marks = np.atleast_2d(inputs), np.atleast_2d(marks)
+            if (marks & (np.arange(batch.shape[1]) >= checked[:, None])).any():
+                raise ValueError("wanted must be False beyond the lengths of the sequences")
+            self._by_rows(batch, checked, marks, use, threads, draw)
+
+    def _prepared(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Prepared:
         batch, length = rows.shape
         slots, workers = self._encoding.slots(length, self._layout.views, draw), min(threads_for(threads), batch)
-        work = self._scratch(length, workers, slots, backward=False)
-        shape = (batch, length * (self.config.vocabulary or 1))
-        size = math.prod(shape) * self.dtype.itemsize
-        placed = self._encoding.placed(rows, lengths)
-        validation.room(f"outputs of {batch} sequences with length={length}", size, "need")
-        y = np.empty(shape, self.dtype)
-        position = work.position(slots, placed.spans)
-        self._forward(workers, work, position, rows, lengths, placed.rows, Asked.outputs(y))
+        work, placed = self._scratch(length, workers, slots, backward=False), self._encoding.placed(rows, lengths)
+        return Prepared(workers, work, work.position(slots, placed.spans), placed.rows)
+
+    def _empty(self, what: str, rows: Array, values: int) -> Array:
+        """An array for so many values for each position; raises ValueError if this machine has too little memory."""
+        (batch, length), size = rows.shape, rows.size * values * self.dtype.itemsize
+        validation.room(f"{what} of {batch} sequences with length={length}", size, "need")
+        return np.empty((batch, length * values), self.dtype)
+
+    def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
+        workers, work, position, places = self._prepared(rows, lengths, threads, draw)
+        y = self._empty("outputs", rows, self.config.vocabulary or 1)
+        self._forward(workers, work, position, rows, lengths, places, Asked.outputs(y))
         return y
+
+    def _by_rows(
+        self, x: Array, lengths: Array, wanted: Array, use: Callable[[slice, Array], None], threads: int | None,
+        draw: int,
+    ) -> None:  # fmt: skip
+        workers, work, position, places = self._prepared(x, lengths, threads, draw)
+        stream = self._empty("rows", x, self.config.width)
+        self._forward(workers, work, position, x, lengths, places, Asked.stream(stream))
+        rows, vocabulary = stream.reshape(x.size, -1), self.config.vocabulary or 1
+        if not wanted.all():
+            rows = rows[wanted.ravel()]
+        del stream
+        some, head = max(LOSS_ROWS, _LOGITS // vocabulary), self._head()
+        logits = np.empty((min(some, len(rows)), vocabulary), self.dtype)
+        for first in range(0, len(rows), some):
+            block = rows[first : first + some]
+            found = logits[: len(block)]
+            self._forward(workers, work, position, x, lengths, places, Asked.head(block, found), head)
+            use(slice(first, first + len(block)), found)
 
     def _loss(self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int) -> float:
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
@@ -134,17 +217,27 @@ class Passes:
         return float(losses.sum())
 
     def _forward(
-        self, workers: int, work: Scratch, position: Position, x: Array, lengths: Array, places: Array, asked: Asked
+        self, workers: int, work: Scratch, position: Position, x: Array, lengths: Array, places: Array, asked: Asked,
+        head: Array | None = None,
     ) -> None:  # fmt: skip
+        head = self._head() if head is None else head
         run_exclusively(
-            workers, model_batch.forward, x, lengths, places, asked, self._head(), self._layout.flat, work.workspaces,
+            workers, model_batch.forward, x, lengths, places, asked, head, self._layout.flat, work.workspaces,
             position, work.sizes, work.offsets, self._transposes.offsets, work.workspace,
         )  # fmt: skip
 
     def _head(self) -> Array:
-        """The matrix of the head, flattened by rows."""
+        """The matrix of the head, flattened by rows. If the head is tied, it is a copy, whose rows have `_PAD` unused
+        elements at their ends: products take twice as long if the rows of a matrix are a multiple of 4 KiB apart."""
         views = self._layout.views
-        return (views["embed.weight"].T if self.config.tied else views["head.weight"]).ravel()
+        if not self.config.tied:
+            return views["head.weight"].ravel()
+        embedding = views["embed.weight"]
+        head = np.empty((embedding.shape[1], len(embedding) + _PAD), self.dtype)
+        for first in range(0, len(embedding), _PANEL):  # faster than all at once
+            panel = embedding[first : first + _PANEL]
+            head[:, first : first + len(panel)] = panel.T
+        return head.ravel()
 
     def _gradients(
         self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int, update: Update | None = None
@@ -212,7 +305,8 @@ class Passes:
         )
         rule = self.config.rule
         spans = np.zeros((self.config.layers, 1, length, 2), np.int64) if rule and rule.keeps_apart else None
-        return Writer(work, work.position(slots, spans), np.empty(self.config.vocabulary or 1, self.dtype))
+        logits = np.empty(self.config.vocabulary or 1, self.dtype)
+        return Writer(work, work.position(slots, spans), logits, self._head())
 
     def _place(self, writer: "Writer", tokens: Array, before: int, state: Array | None) -> tuple[Array, Array | None]:
         """The rows of the next tokens, (1 or 2, 1, n), and the state of the rule after these tokens; see `Placed`.
@@ -230,14 +324,15 @@ class Passes:
         """The logits after some tokens of a sequence whose first `before` tokens already passed through the model."""
         self._forward(
             1, writer.scratch, writer.position, tokens.astype(self.dtype)[None], np.full(1, len(tokens)),
-            np.array(rows, order="C"), Asked.logits(writer.logits[None], before),
+            np.array(rows, order="C"), Asked.logits(writer.logits[None], before), writer.head,
         )  # fmt: skip
         return writer.logits
 
     def _scratch(self, length: int, workers: int, slots: Mapping[str, Any], *, backward: bool) -> Scratch:
         key = (length, workers, backward)
         if key not in self._kept:
-            if len(self._kept) >= _MOST_KEPT:
+            kept = sum(work.workspaces.nbytes + work.gradients.nbytes for work in self._kept.values())
+            if len(self._kept) >= _MOST_KEPT or kept > _KEPT_BYTES:
                 self._kept.clear()
             self._kept[key] = Scratch.make(
                 self.config, self._layout, length, workers, 16 if backward else 0, slots, self._encoding.layered,

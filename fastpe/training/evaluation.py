@@ -24,6 +24,7 @@ from fastpe.training.lengths import checked_lengths, ends, positions_of
 _CHUNK = 1024  # sequences per call of the model, which bounds the memory of outputs and errors
 BYTES_DRAWN = 48  # memory for each number of the sequences while they are drawn
 _LOGITS = 2**24  # logits per call of the model, for tokens
+_IN_CACHE = 2**16  # logits whose cross entropy is computed at a time
 _PER_DRAW = 32  # sequences that share random positions, like a batch in training
 
 
@@ -178,25 +179,48 @@ def token_metrics(model: Transformer, data: frame.Sequences, chosen: Chosen, thr
         some = slice(start, start + size)
         y, weights = data.y[some], data.weights[some]
         lengths = None if data.lengths is None else data.lengths[some]
-        logits = model(data.x[some], lengths=lengths, threads=threads, draw=number)
         counts = weights > 0
-        agrees = logits.argmax(axis=-1) == y
-        exact += int((agrees | ~counts).all(axis=1).sum())
-        asked = counts & (y != end)
+        nats, agrees = answers(model, data.x[some], y, counts, lengths, threads, number)
+        wrong = np.zeros(y.shape, bool)
+        wrong[counts] = ~agrees
+        exact += int((~wrong).all(axis=1).sum())
+        asked = y[counts] != end
         right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
-        loss += float(np.sum(surprise(logits[counts], y[counts]) * weights[counts]))
+        loss += float(np.sum(nats * weights[counts]))
     mean = loss / float(data.weights.sum())
     finite = {} if math.isfinite(mean) else {"reason": "the outputs are not finite"}
     found = {"exact": exact / sequences, "token": right / tokens, "loss": mean if math.isfinite(mean) else None}
     return {**found, "sequences": sequences, **finite}
 
 
+def answers(
+    model: Transformer, x: np.ndarray, y: np.ndarray, counts: np.ndarray, lengths: np.ndarray | None = None,
+    threads: int | None = None, draw: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return the cross entropy in nats, float64, of each target that counts, and whether its token is the likeliest.
+
+    The targets y (B, N) that count are those where `counts` is True. Their logits are computed by rows.
+    """
+    targets = y[counts]
+    nats, likeliest = np.empty(len(targets)), np.empty(len(targets), np.int64)
+
+    def use(rows: slice, logits: np.ndarray) -> None:
+        nats[rows], likeliest[rows] = surprise(logits, targets[rows]), logits.argmax(axis=-1)
+
+    model.logits_by_rows(x, counts, use, lengths=lengths, threads=threads, draw=draw)
+    return nats, likeliest == targets
+
+
 def surprise(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     """Return the cross entropy of each row in nats, float64."""
+    found, some = np.empty(len(logits)), max(1, _IN_CACHE // logits.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
-        shifted = logits.astype(np.float64)
-        shifted -= shifted.max(axis=-1, keepdims=True)
-        return np.log(np.exp(shifted).sum(axis=-1)) - np.take_along_axis(shifted, tokens[:, None], axis=-1)[:, 0]
+        for first in range(0, len(logits), some):
+            shifted, own = logits[first : first + some].astype(np.float64), tokens[first : first + some, None]
+            shifted -= shifted.max(axis=-1, keepdims=True)
+            at_token = np.take_along_axis(shifted, own, axis=-1)[:, 0]
+            found[first : first + some] = np.log(np.exp(shifted, out=shifted).sum(axis=-1)) - at_token
+    return found
 
 
 def _of_numbers(

@@ -8,14 +8,15 @@ import numpy as np
 
 from fastpe.base.stored import printable
 from fastpe.encodings.encoding import BeyondTrainingLength
+from fastpe.kernels.threads.team import threads_for
 from fastpe.model.transformer import Transformer
 from fastpe.text.vocabulary import Vocabulary
-from fastpe.training.evaluation import check_length, remarks, surprise
+from fastpe.training.evaluation import answers, check_length, remarks
 from fastpe.training.events import LengthTested, Listener, Noted, TestStarted
 
 Array = np.ndarray[Any, Any]
 
-_LOGITS = 2**24  # logits per call of the model, which bounds their memory
+_VALUES = 2**24  # values of the residual stream and logits per call of the model
 
 
 Read = Callable[[int], None]
@@ -36,15 +37,16 @@ def losses(
         Lengths of the sequences.
     """
     found = np.full(x.shape, np.nan)
-    size = max(1, _LOGITS // (x.shape[1] * (model.config.vocabulary or 1)))
+    width, vocabulary = model.config.width, model.config.vocabulary or 1
+    # long sequences are read at once as far as there are threads for them
+    size = max(1, min(threads_for(threads), _VALUES // (x.shape[1] * width)), _VALUES // (x.shape[1] * vocabulary))
     for start in range(0, len(x), size):
         some = slice(start, start + size)
         own = None if lengths is None else lengths[some]
-        logits, targets = model(x[some], lengths=own, threads=threads), y[some]
-        counts = np.ones(targets.shape, bool) if own is None else np.arange(x.shape[1]) < own[:, None]
-        found[some][counts] = surprise(logits[counts], targets[counts])
+        counts = np.ones(x[some].shape, bool) if own is None else np.arange(x.shape[1]) < own[:, None]
+        found[some][counts], _ = answers(model, x[some], y[some], counts, own, threads)
         if read is not None:
-            read(targets.size)
+            read(counts.size)
     return found
 
 

@@ -18,7 +18,7 @@ from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.inputs import terms_of
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of, mixed_of, scratch_memory
+from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of, mixed_of, scratch_memory, transient_of
 from fastpe.kernels.model.content import content_backward, make_content, moves
 from fastpe.kernels.model.dape import network_backward, network_forward
 from fastpe.kernels.model.embedding_and_head import add
@@ -84,7 +84,7 @@ def attention_forward(layer, act, workspace, position, dropout, place_of_first, 
 
     place_of_first: the number of the dropout at the first head's weights, as counted in `rows.dropout.places_of`.
     """
-    case = position.case
+    case, transient = position.case, transient_of(layer, workspace, a)
     make_content(layer, act, workspace, position, own, sizes, a)
     rest = exact(act), exact(workspace), position, dropout, place_of_first, own, sizes, a
     if network_forward(position.net, layer, *rest):
@@ -95,7 +95,7 @@ def attention_forward(layer, act, workspace, position, dropout, place_of_first, 
         head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, layer, h)
         scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
-        out, lse = mixed_of(h, act, own, sizes, a), lse_of(h, act, position, own, a)
+        out, lse = mixed_of(h, transient, own, sizes, a), lse_of(h, transient, position, own, a)
         for i in range(0, own.length, TILE_QUERIES):
             forward_rows(head, terms, own.before + i, out, lse, case, scratch)
 

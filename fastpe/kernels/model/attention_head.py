@@ -70,6 +70,12 @@ def _tallies(h, act, position, own, sizes, a):
 
 
 @inner
+def transient_of(layer, workspace, a):
+    """Return the memory of a layer's transient activations; see `memory.Arena`."""
+    return at(workspace, a.transient + layer * a.transient_stride)
+
+
+@inner
 def lse_of(h, act, position, own, a):
     """Return the memory of the head's `lse`, the logarithms of its softmax denominators."""
     case = position.case

@@ -28,7 +28,7 @@ from fastpe.kernels.model.transformer import (
 from fastpe.kernels.products.bfloat16.isa import named, rounding
 from fastpe.kernels.products.bfloat16.pack import pack_band
 from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, transpose
-from fastpe.kernels.simd import at, plain, pointer, row, with_pointers
+from fastpe.kernels.simd import at, lanes, load_first, plain, pointer, row, store_first, with_pointers
 from fastpe.kernels.simd.by_address import by_address
 from fastpe.kernels.threads.task_counter import finish, next_task, wait_for
 from fastpe.kernels.threads.team import on_team
@@ -83,7 +83,7 @@ def _group_gradients(
             _clear_gradients(g, stride, sizes, o)
             loss[0] = 0.0
         stream_forward(x, w, wt, workspace, position, dropout, pack, sizes, o, t, a)
-        found, count = pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a)
+        found, count = pack_loss(target, shares, step, head, sizes.vocabulary, w, workspace, pack, sizes, o, a)
         take_turn(pack)
         loss[0] += found
         pass_on(pack)
@@ -212,9 +212,10 @@ def step(
 
 
 class Asked(NamedTuple):
-    """The requested result of a forward pass: one of `outputs`, `losses` and `logits`."""
+    """The requested result of a forward pass: one of `outputs`, `stream`, `losses`, `logits` and `head`."""
 
-    y: Array  # outputs (B, n) or logits (B, n V), 0 beyond the lengths; logits of only the last token (1, V)
+    y: Array  # outputs (B, n) or logits (B, n V), 0 beyond the lengths; logits of the last token (1, V), of rows (M, V)
+    rows: Array  # rows of the residual stream that the head takes: (B, n c), not written beyond the lengths; or (M, c)
     target: Array  # (B, n)
     shares: Array  # as for a step
     starts: Array  # (G + 1,) groups, as for a step, so that sums have the same order
@@ -225,12 +226,22 @@ class Asked(NamedTuple):
     def outputs(cls, y: Array) -> "Asked":
         """Request the outputs for every token."""
         nothing, no_number = np.empty(0, y.dtype), np.empty(0, np.int64)
-        return cls(y, y[:0], nothing, no_number, np.empty(0), no_number)
+        return cls(y, y[:0], y[:0], nothing, no_number, np.empty(0), no_number)
+
+    @classmethod
+    def stream(cls, rows: Array) -> "Asked":
+        """Request the rows that the head takes, for every token."""
+        return cls.outputs(rows[:0])._replace(rows=rows)
+
+    @classmethod
+    def head(cls, rows: Array, y: Array) -> "Asked":
+        """Request the logits of these rows. The batch is not read."""
+        return cls.outputs(y)._replace(rows=rows)
 
     @classmethod
     def losses_of(cls, target: Array, shares: Array, starts: Array, losses: Array) -> "Asked":
         """Request the losses of a batch."""
-        return cls(target[:0], target, shares, starts, losses, starts[:0])
+        return cls(target[:0], target[:0], target, shares, starts, losses, starts[:0])
 
     @classmethod
     def logits(cls, y: Array, before: int) -> "Asked":
@@ -244,28 +255,47 @@ def _forward_worker(worker, counters, x, lengths, places, asked, head, w, worksp
         _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a)
     elif asked.before.size:
         _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a)
+    elif asked.rows.size and asked.y.size:
+        _head(worker, counters, asked, head, w, workspaces, sizes, o, a)
     else:
         _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a)
 
 
 @inner
 def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """Compute outputs; each task is one sequence."""
-    memory, y = row(workspaces, worker), asked.y
+    """Compute outputs, or the rows that the head takes; each task is one sequence."""
+    memory, y, stride = row(workspaces, worker), asked.y, head.size // sizes.width
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     sequence = next_task(counters)
     while sequence < x.shape[0]:
         pack = pack_from(sequence, sequence + 1, sizes.length, lengths, places)
-        n = pack.rows
         stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
-        outputs_of_rows(rows_of_stream(workspace, sizes, a), n, outward, weights, workspace, sizes, o, a)
-        end = n * max(sizes.vocabulary, 1)
-        for i in range(end):
-            y[sequence, i] = workspaces[worker, plain(a.output) + i]
-        for i in range(end, y.shape[1]):
-            y[sequence, i] = 0.0
+        rows = rows_of_stream(workspace, sizes, a)
+        if asked.rows.size:
+            target, end = _own(row(asked.rows, sequence), memory, sizes, a), pack.rows * sizes.width
+            for j in range(0, end, lanes(rows)):
+                store_first(target, j, load_first(rows, j, end - j), end - j)
+        else:
+            output, end = _own(row(y, sequence), memory, sizes, a), pack.rows * max(sizes.vocabulary, 1)
+            outputs_of_rows(rows, pack.rows, outward, stride, weights, output, workspace, sizes, o, a)
+            clear(at(output, end), y.shape[1] - end)
         sequence = next_task(counters)
+
+
+@inner
+def _head(worker, counters, asked, head, w, workspaces, sizes, o, a):
+    """Compute the logits of rows; each task is one of as many equal parts as there are workspaces."""
+    memory, (count, c), (parts, _) = row(workspaces, worker), asked.rows.shape, workspaces.shape
+    workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
+    outward, stride = _own(pointer(head), memory, sizes, a), head.size // c
+    rows, output = _own(pointer(asked.rows), memory, sizes, a), _own(pointer(asked.y), memory, sizes, a)
+    number = next_task(counters)
+    while number < parts:
+        first, last = number * count // parts, (number + 1) * count // parts
+        own = at(output, first * sizes.vocabulary)
+        outputs_of_rows(at(rows, first * c), last - first, outward, stride, weights, own, workspace, sizes, o, a)
+        number = next_task(counters)
 
 
 @inner
@@ -275,12 +305,13 @@ def _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, po
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     targets, counts = _own(pointer(asked.target), memory, sizes, a), _own(pointer(asked.shares), memory, sizes, a)
+    stride = head.size // sizes.width
     while group < asked.losses.size:
         loss, done, last = 0.0, starts[group], starts[group + 1]
         while done < last:
             pack = pack_from(done, last, sizes.length, lengths, places)
             stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
-            loss += pack_loss(targets, counts, step, outward, weights, workspace, pack, sizes, o, a)[0]
+            loss += pack_loss(targets, counts, step, outward, stride, weights, workspace, pack, sizes, o, a)[0]
             done = pack.last
         asked.losses[group] = loss
         group = next_task(counters)
@@ -289,7 +320,7 @@ def _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, po
 @inner
 def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
     """Compute logits in a single task, because one sequence is not divided."""
-    memory, sequence, y = row(workspaces, worker), next_task(counters), asked.y
+    memory, sequence, stride = row(workspaces, worker), next_task(counters), head.size // sizes.width
     if sequence:
         return
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
@@ -298,16 +329,16 @@ def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, po
     pack = Pack(whole.first, whole.last, whole.rows, lengths, places, asked.before[0], lengths, ALONE, ALONE)
     stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
     last = at(rows_of_stream(workspace, sizes, a), (pack.rows - 1) * sizes.width)
-    outputs_of_rows(last, pack.last - pack.first, outward, weights, workspace, sizes, o, a)
-    for i in range(y.size):
-        y[0, i] = workspaces[worker, plain(a.output) + i]
+    output = _own(pointer(asked.y), memory, sizes, a)
+    outputs_of_rows(last, pack.last - pack.first, outward, stride, weights, output, workspace, sizes, o, a)
 
 
 @entry(label="the forward pass")
 def forward(team, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """Compute the result that `asked` selects, for a batch x (B, n); one workspace per worker. head: (C * V,).
+    """Compute the result that `asked` selects, for a batch x (B, n); one workspace per worker. head: (C * R,), the head
+    in rows of R >= V elements, of which the first V are read.
 
-    Outputs, losses and logits are compiled as one function, because most of their code is the same: the model.
+    All results are compiled as one function, because most of their code is the same: the model.
     """
     on_team(
         team, _forward_worker,

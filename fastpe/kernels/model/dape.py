@@ -22,7 +22,7 @@ from fastpe.kernels.attention.dape.network import (
 from fastpe.kernels.attention.inputs import terms_of
 from fastpe.kernels.attention.tile import TILE_QUERIES, clear
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of, mixed_of
+from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of, mixed_of, transient_of
 from fastpe.kernels.model.content import moves_keys
 from fastpe.kernels.simd import at, pointer
 
@@ -70,9 +70,10 @@ def _head(source, h):
     slot_gradients, layer, act, workspace, position, dropout, place_of_first, own, sizes, a = source
     head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
     terms = terms_of(position.slots, layer, h)
-    out = mixed_of(h, act, own, sizes, a)
+    transient = transient_of(layer, workspace, a)
+    out = mixed_of(h, transient, own, sizes, a)
     grads = _gradients_of(slot_gradients, layer, h, act, workspace, position, own, sizes, a)
-    return OneHead(head, terms, out, lse_of(h, act, position, own, a), grads)
+    return OneHead(head, terms, out, lse_of(h, transient, position, own, a), grads)
 
 
 @inner

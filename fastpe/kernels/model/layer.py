@@ -19,6 +19,7 @@ import numpy as np
 
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model.attention import attention_backward, attention_forward, project, project_backward
+from fastpe.kernels.model.attention_head import transient_of
 from fastpe.kernels.model.embedding_and_head import add, copy
 from fastpe.kernels.model.gated_slopes import make_slopes, slopes_backward
 from fastpe.kernels.model.gates import gates_backward, make_gates
@@ -149,12 +150,14 @@ def row_of(depth, columns, sizes):
 
 
 @inner
-def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout, pack, sizes, o, t, a):
+def layer_forward(z, out, layer, all_w, w, wt, cache, workspace, position, dropout, pack, sizes, o, t, a):
     """Compute one layer: z -> out (n, c). w: the parameters of the layer, a part of all_w; wt: their transposes.
 
-    act: the activations of the layer, kept for the backward pass.
+    cache: the activations of the layer that later positions read. The backward pass reads these and the transient ones.
+    Without a backward pass, `out` may be z, because z is not read any more when `out` is written.
     """
     n, c, f, across, start = pack.rows, sizes.width, sizes.hidden, sizes.query_width, NONE
+    act = transient_of(layer, workspace, a)
     mixed, middle, hidden = at(act, a.mixed + pack.before * across), at(act, a.middle), at(act, a.hidden)
     u = z
     if sizes.norms:
@@ -164,15 +167,15 @@ def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout
         weight, row = _matrix(w, wt, o.qkv_weight, t.qkv_weight, sizes, t), row_of(c, sizes.projected, sizes)
         if sizes.has_qk_table:
             weight, row = at(w, o.qkv_weight), sizes.projected
-        project(u, weight, row, at(w, o.qkv_bias), act, workspace, position, pack, sizes, a)
-    normalise_heads(w, act, pack, sizes, o, a)
-    make_gates(position.gates, layer, position.slopes, u, all_w, act, pack, sizes, a)
-    make_slopes(position.gates, layer, position.slopes, all_w, act, pack, sizes, a)
-    make_angles(position.selective, layer, position.frequencies, u, all_w, act, workspace, pack, sizes, a)
-    make_reflections(position.reflections, layer, u, all_w, act, pack, sizes, a)
+        project(u, weight, row, at(w, o.qkv_bias), cache, workspace, position, pack, sizes, a)
+    normalise_heads(w, cache, pack, sizes, o, a)
+    make_gates(position.gates, layer, position.slopes, u, all_w, cache, pack, sizes, a)
+    make_slopes(position.gates, layer, position.slopes, all_w, cache, pack, sizes, a)
+    make_angles(position.selective, layer, position.frequencies, u, all_w, cache, workspace, pack, sizes, a)
+    make_reflections(position.reflections, layer, u, all_w, cache, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
-        attention_forward(layer, act, workspace, position, dropout, _place(layer, 2, sizes), own, sizes, a)
+        attention_forward(layer, cache, workspace, position, dropout, _place(layer, 2, sizes), own, sizes, a)
         start += own.length
     apply_sinks(w, act, position, pack, sizes, o, a)
     _branch_onto(

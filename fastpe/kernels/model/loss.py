@@ -93,10 +93,9 @@ def squared_error(y, target, dy, n, shares, step):
 
 
 @inner
-def cross_entropy(z, tokens, dz, n, vocabulary, shares, step):
-    """Return the weighted sum of -log softmax(z_i)[token_i] (natural logarithm), and compute dz."""
+def cross_entropy(z, tokens, dz, n, vocabulary, shares, step, loss):
+    """Return `loss` plus the weighted sum of -log softmax(z_i)[token_i] (natural logarithm), and compute dz."""
     width, lowest = lanes(z), scalar(z, -np.inf)
-    loss = 0.0
     for i in range(n):
         row, grad, share = at(z, i * vocabulary), at(dz, i * vocabulary), get(shares, i * step)
         if share <= 0:

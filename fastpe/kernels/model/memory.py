@@ -21,6 +21,8 @@ from fastpe.kernels.products.bfloat16.product import MEMORY
 from fastpe.kernels.rows.activation import RELU
 from fastpe.kernels.simd import region
 
+LOSS_ROWS = 192  # rows whose logits are in memory at a time, in passes that need no gradients
+
 
 class Sizes(NamedTuple):
     """The sizes of the model and of a sequence; flags are 0 or 1."""
@@ -199,20 +201,20 @@ class Transposed(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """The layout of a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ..."""
+    """The layout of a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ...; those from
+    `normed1` to `hidden`, which later positions do not read: `transient` + l * `transient_stride` + ..."""
 
     streams: int
     stream_stride: int
     layers: int
     layer_stride: int
-    normed1: int
-    stats1: int
+    transient: int
+    transient_stride: int
     qkv: int
     raw: int  # of `model.qk_norm`, like the next
     raw_stats: int
     turned: int
     weights: int
-    lse: int
     running_counts: int
     gates: int
     low: int  # of `model.selective_angles`, like the next three
@@ -220,6 +222,9 @@ class Arena(NamedTuple):
     sums: int
     factors: int
     reflected: Kept
+    normed1: int
+    stats1: int
+    lse: int
     mixed: int
     branch1: int  # outputs of attention and feed-forward before their norms
     branch_stats1: int
@@ -255,6 +260,7 @@ class Arena(NamedTuple):
     readout: int
     attention: int
     output: int  # and then its gradient, which overwrites it
+    block: int  # number of rows whose output is in memory at a time, when losses are computed
     picked: int  # in a model with a vocabulary: rows of the residual stream whose targets count, their gradients,
     dpicked: int
     tokens: int  # and their targets and shares
@@ -314,11 +320,12 @@ def _rotates(sizes: Sizes) -> bool:
 
 def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backward: bool, rows: int = 0) -> Arena:
     """Return the offsets of the regions of the workspace. Without a backward pass, all layers share the memory of
-    activations.
+    activations, the residual stream has memory for one layer, and the outputs of a model with a vocabulary have memory
+    for `LOSS_ROWS` rows.
 
     more: size of the memory of a network over scores, which is used instead of `layout`. rows: number of positions that
-    pass through the model at a time while the keys and values of the others are cached in every layer; 0 if whole
-    sequences are processed at once.
+    pass through the model at a time while the keys and values of the others are cached in every layer; layers then
+    share only the memory of transient activations. 0 if whole sequences are processed at once.
     """
     whole_n, n, c, f, cursor = sizes.length, rows or sizes.length, sizes.width, sizes.hidden, 0
     norms, tokens, rotated, normed_qk = sizes.norms, sizes.vocabulary > 0, _rotates(sizes), sizes.qk_norm > 0
@@ -331,18 +338,21 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
         return region(start, count)
 
     layer: dict[str, Any] = {
-        "normed1": take(norms * n * c),
-        "stats1": take(norms * 2 * n),
         "qkv": take(whole_n * sizes.projected),
         "raw": take(normed_qk * n * both),
         "raw_stats": take(normed_qk * 2 * n * (sizes.heads + sizes.key_heads)),
         "turned": take((rotated or sizes.scales_rows > 0) * whole_n * both * (1 + sizes.lifted)),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
-        "lse": take(sizes.heads * whole_n),
         "running_counts": take(sizes.counted * int(RUNNING_COUNT) * sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
         **{name: take(count) for name, count in kept_of_angles(sizes, n).items()},
         "reflected": kept_of_reflections(sizes, n, take),
+    }
+    cached_size = cursor
+    layer |= {
+        "normed1": take(norms * n * c),
+        "stats1": take(norms * 2 * n),
+        "lse": take(sizes.heads * whole_n),
         "mixed": take(whole_n * sizes.query_width),
         "branch1": take(sizes.post_norms * n * c),
         "branch_stats1": take(sizes.post_norms * 2 * n),
@@ -354,11 +364,13 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
         "slopes": take((sizes.activation != RELU) * n * sizes.inner),
         "hidden": take(n * f),
     }
-    layer_size, layer_stride, cursor = cursor, cursor * bool(backward or rows), 0
-    stream_stride = -(-n * c // 16) * 16
+    layer_size, cursor, others = cursor, 0, sizes.layers - 1
+    layer_stride = layer_size if backward else cached_size * (rows > 0)
+    stream_stride = -(-n * c // 16) * 16 * backward
+    block = min(n, LOSS_ROWS) if tokens and not backward else n
     whole: dict[str, Any] = {
-        "streams": take((sizes.layers + 1) * stream_stride),
-        "layers": take(layer_size * (sizes.layers if backward or rows else 1)),
+        "streams": take(sizes.layers * stream_stride + n * c),
+        "layers": take(others * layer_stride + layer_size),
         "dz": take(backward * n * c),
         "dnormed": take(backward * norms * n * c),
         "dhidden": take(backward * n * sizes.inner),
@@ -380,11 +392,17 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
         "embedding": take(fused_sizes(sizes)[0] // 3),
         **{end: take(size) for end, size in zip(("projection", "readout"), fused_sizes(sizes), strict=True)},
         "attention": take(max(layout.size, more)),
-        "output": take(n * max(sizes.vocabulary, 1)),
+        "output": take(0 if rows else block * max(sizes.vocabulary, 1)),
         "picked": take(tokens * n * c),
         "dpicked": take(backward * tokens * n * c),
         **{name: take(tokens * n) for name in ("tokens", "shares")},
         "cap_slopes": take((sizes.logit_softcap > 0) * sizes.vocabulary),
         "packed": take((sizes.products is not None) * MEMORY),
     }
-    return Arena(**layer, **whole, stream_stride=stream_stride, layer_stride=layer_stride, size=cursor)
+    # without a backward pass, all layers have the transient activations of the last one
+    first = 0 if backward else others * layer_stride
+    return Arena(
+        **layer, **whole, stream_stride=stream_stride, layer_stride=layer_stride,
+        transient=region(int(whole["layers"]) + first, others * layer_stride + layer_size - first),
+        transient_stride=layer_stride * backward, block=block, size=cursor,
+    )  # fmt: skip

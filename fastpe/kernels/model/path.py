@@ -7,7 +7,14 @@ from fastpe.kernels.attention.path.backward import PathGradients, head_backward
 from fastpe.kernels.attention.path.content import OF_PAIR, subtile_products
 from fastpe.kernels.attention.tile import FEW, SUBTILE, TILE_QUERIES
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.model.attention_head import gradients_of, lse_of, mixed_of, reflected_head_of, scratch_memory
+from fastpe.kernels.model.attention_head import (
+    gradients_of,
+    lse_of,
+    mixed_of,
+    reflected_head_of,
+    scratch_memory,
+    transient_of,
+)
 from fastpe.kernels.model.reflections import NONE, RANK, given_of_head, made_of_head
 from fastpe.kernels.simd import at
 
@@ -36,12 +43,12 @@ def reflected_forward(reflections, layer, act, workspace, position, dropout, pla
         return False
     if reflections.layers[layer, RANK] == 0:
         return False
-    case = position.case
+    case, transient = position.case, transient_of(layer, workspace, a)
     for h in range(sizes.heads):
         scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
         head = _head_of(False, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, layer, h)
-        out, lse = mixed_of(h, act, own, sizes, a), lse_of(h, act, position, own, a)
+        out, lse = mixed_of(h, transient, own, sizes, a), lse_of(h, transient, position, own, a)
         for i in range(0, own.length, TILE_QUERIES):
             forward_rows(head, terms, own.before + i, out, lse, case, scratch)
     return True

@@ -151,20 +151,20 @@ def _last_layer(workspace, sizes, a):
 
 
 @inner
-def outputs_of_rows(rows, n, head, w, workspace, sizes, o, a):
-    """Compute the model's outputs for n rows, at workspace + a.output: those of the head, with the soft cap."""
-    head_of_rows(rows, n, head, w, workspace, sizes, o, a)
+def outputs_of_rows(rows, n, head, row, w, output, workspace, sizes, o, a):
+    """Compute the model's outputs for n rows: those of the head, with the soft cap. row: row stride of the head."""
+    head_of_rows(rows, n, head, row, w, output, workspace, sizes, o, a)
     if sizes.logit_softcap > 0.0:
-        cap_row(at(workspace, a.output), sizes.logit_softcap, n * sizes.vocabulary)
+        cap_row(output, sizes.logit_softcap, n * sizes.vocabulary)
 
 
 @inner
-def head_of_rows(rows, n, head, w, workspace, sizes, o, a):
-    """Apply the head to n rows; the output is at workspace + a.output."""
-    bias, output = at(w, o.head_bias), at(workspace, a.output)
+def head_of_rows(rows, n, head, row, w, output, workspace, sizes, o, a):
+    """Apply the head to n rows. row: row stride of the head."""
+    bias = at(w, o.head_bias)
     if sizes.vocabulary:
         biased = sizes.biased and not sizes.tied
-        linear(rows, sizes.width, head, sizes.vocabulary, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
+        linear(rows, sizes.width, head, row, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
     else:
         head_forward(rows, head, bias, output, n, sizes.width, sizes.biased, False)
         if sizes.fused_output:
@@ -275,15 +275,16 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, posit
 
 
 @inner
-def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
+def pack_loss(target, shares, step, head, row, w, workspace, pack, sizes, o, a):
     """Return the pack's contribution to the loss, and the number of its targets that count (in a model of numbers, the
     number of its rows).
 
-    The gradient overwrites the output. With tokens, the head is applied only to rows whose targets count.
+    The gradient overwrites the output. With tokens, the head is applied only to rows whose targets count, to `a.block`
+    rows at a time; each block overwrites the one before it. In a training step all rows are one block.
     """
     output, rows, count, start, loss = at(workspace, a.output), rows_of_stream(workspace, sizes, a), NONE, NONE, 0.0
     if not sizes.vocabulary:
-        head_of_rows(rows, pack.rows, head, w, workspace, sizes, o, a)
+        head_of_rows(rows, pack.rows, head, row, w, output, workspace, sizes, o, a)
         for sequence in range(pack.first, pack.last):
             own, first = rows_of(pack, sequence, start), sequence * sizes.length
             y, n = at(output, start), own.length
@@ -301,20 +302,24 @@ def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
             at(workspace, a.shares),
             ONE,
         )
-    head_of_rows(rows, count, head, w, workspace, sizes, o, a)
-    if sizes.logit_softcap > 0.0:
-        return _capped_cross_entropy(output, own_target, count, own_shares, step, workspace, sizes, a), count
-    return cross_entropy(output, own_target, output, count, sizes.vocabulary, own_shares, step), count
+    for i in range(0, count, a.block):
+        n, own, ends = min(a.block, count - i), at(own_shares, i * step), at(own_target, i)
+        head_of_rows(at(rows, i * sizes.width), n, head, row, w, output, workspace, sizes, o, a)
+        if sizes.logit_softcap > 0.0:
+            loss = _capped_cross_entropy(output, ends, n, own, step, workspace, sizes, a, loss)
+        else:
+            loss = cross_entropy(output, ends, output, n, sizes.vocabulary, own, step, loss)
+    return loss, count
 
 
 @inner
-def _capped_cross_entropy(output, target, count, shares, step, workspace, sizes, a):
+def _capped_cross_entropy(output, target, count, shares, step, workspace, sizes, a, loss):
     """As `cross_entropy`, with the soft cap of the logits, row by row: the gradient of a row overwrites its logits, and
     the derivative of the cap is kept of one row only."""
-    loss, size, slopes = 0.0, sizes.vocabulary, at(workspace, a.cap_slopes)
+    size, slopes = sizes.vocabulary, at(workspace, a.cap_slopes)
     for i in range(count):
         row = at(output, i * size)
         cap_cells(row, slopes, sizes.logit_softcap, ONE, size, ONE)
-        loss += cross_entropy(row, at(target, i), row, ONE, size, at(shares, i * step), step)
+        loss = cross_entropy(row, at(target, i), row, ONE, size, at(shares, i * step), step, loss)
         cap_cells_backward(row, slopes, ONE, size)
     return loss
