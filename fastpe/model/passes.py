@@ -26,6 +26,7 @@ _MANY_ROWS = 4096  # batches with at least this many positions may have more tha
 _GROUPS_BYTES = 2**24  # limit for the gradients of all groups, except with four groups or fewer
 _MOST_KEPT, _KEPT_BYTES = 4, 2**30  # limits of the scratch memory that is kept, if a user tries many lengths
 _LOGITS = 2**22  # logits in memory at a time, when they are computed by rows
+_AT_ONCE = 2**24  # elements of the residual stream of the sequences that then pass through the model together
 _PANEL, _PAD = 1024, 16  # rows of a tied embedding that are transposed at a time; unused elements of a head's rows
 
 
@@ -159,6 +160,8 @@ class Passes:
         """
         if self.config.vocabulary is None:
             raise ValueError("model must have a vocabulary: this model returns numbers, not logits")
+        if not callable(use):
+            raise TypeError(f"use must be a function of a slice and an array, not {validation.shown(use)}")
         with self._lock:
             inputs, checked = self._inputs.inputs(x, lengths)
             marks = np.asarray(wanted)
@@ -191,20 +194,23 @@ class Passes:
         self, x: Array, lengths: Array, wanted: Array, use: Callable[[slice, Array], None], threads: int | None,
         draw: int,
     ) -> None:  # fmt: skip
-        workers, work, position, places = self._prepared(x, lengths, threads, draw)
-        stream = self._empty("rows", x, self.config.width)
-        self._forward(workers, work, position, x, lengths, places, Asked.stream(stream))
-        rows, vocabulary = stream.reshape(x.size, -1), self.config.vocabulary or 1
-        if not wanted.all():
-            rows = rows[wanted.ravel()]
-        del stream
-        some, head = max(LOSS_ROWS, _LOGITS // vocabulary), self._head()
-        logits = np.empty((min(some, len(rows)), vocabulary), self.dtype)
-        for first in range(0, len(rows), some):
-            block = rows[first : first + some]
-            found = logits[: len(block)]
-            self._forward(workers, work, position, x, lengths, places, Asked.head(block, found), head)
-            use(slice(first, first + len(block)), found)
+        width, vocabulary, done = self.config.width, self.config.vocabulary or 1, 0
+        head, most = self._head(), max(LOSS_ROWS, _LOGITS // vocabulary)
+        logits = np.empty((min(most, int(wanted.sum())), vocabulary), self.dtype)
+        some = max(1, _AT_ONCE // (x.shape[1] * width))
+        for first in range(0, len(x), some):
+            part = slice(first, first + some)
+            batch, own = x[part], lengths if lengths.size == 1 else lengths[part]
+            workers, work, position, places = self._prepared(batch, own, threads, draw)
+            stream = self._empty("rows", batch, width)
+            self._forward(workers, work, position, batch, own, places, Asked.stream(stream), head)
+            rows = stream.reshape(batch.size, width)[wanted[part].ravel()]
+            for start in range(0, len(rows), most):
+                block = rows[start : start + most]
+                found = logits[: len(block)]
+                self._forward(workers, work, position, batch, own, places, Asked.head(block, found), head)
+                use(slice(done, done + len(block)), found)
+                done += len(block)
 
     def _loss(self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int) -> float:
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)

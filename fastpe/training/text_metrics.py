@@ -16,7 +16,7 @@ from fastpe.training.events import LengthTested, Listener, Noted, TestStarted
 
 Array = np.ndarray[Any, Any]
 
-_VALUES = 2**24  # values of the residual stream and logits per call of the model
+_LOGITS = 2**24  # logits per call of the model, unless there are more threads than sequences
 
 
 Read = Callable[[int], None]
@@ -37,9 +37,7 @@ def losses(
         Lengths of the sequences.
     """
     found = np.full(x.shape, np.nan)
-    width, vocabulary = model.config.width, model.config.vocabulary or 1
-    # long sequences are read at once as far as there are threads for them
-    size = max(1, min(threads_for(threads), _VALUES // (x.shape[1] * width)), _VALUES // (x.shape[1] * vocabulary))
+    size = max(threads_for(threads), _LOGITS // (x.shape[1] * (model.config.vocabulary or 1)))
     for start in range(0, len(x), size):
         some = slice(start, start + size)
         own = None if lengths is None else lengths[some]
