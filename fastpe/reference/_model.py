@@ -190,10 +190,9 @@ def _model_vjp(
     for layer in range(config.layers):
         blocks = []
         for block, name, number in ((attention, "attention", 1), (_feedforward, "feedforward", 2)):
-            prefix, dropped = f"layers.{layer}.", {}
-            for suffix in ("", ".weights"):
-                if f"{prefix}{name}{suffix}" in own_factors:
-                    dropped[suffix] = own_factors[f"{prefix}{name}{suffix}"]
+            prefix = f"layers.{layer}."
+            kept = {suffix: own_factors.get(f"{prefix}{name}{suffix}") for suffix in ("", ".weights")}
+            dropped = {suffix: factor for suffix, factor in kept.items() if factor is not None}
             blocks.append(partial(_branch, block, config, parameters, prefix, number, given[layer], dropped))
         for together in [blocks] if each == 1 else [[block] for block in blocks]:
             z, pullback = _added(config, together, z)
