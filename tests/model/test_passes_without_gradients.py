@@ -34,8 +34,8 @@ CONFIGS = {
     "dape": replace(LLAMA, encoding="dape"),
     "numbers": replace(PLAIN, vocabulary=None, tied=False),
 }
-B, N = 5, 450
-LENGTHS = np.array([450, 1, 200, 449, 37])
+B, N = 5, 250
+LENGTHS = np.array([250, 1, 200, 249, 37])
 
 
 def batch_of(config):
@@ -105,7 +105,8 @@ def test_logits_by_rows_are_those_of_a_call(threads, together, monkeypatch):
         rows, logits = collected(model, x, wanted, lengths=LENGTHS, threads=threads)
         assert [own.start for own in rows] == [0, *(own.stop for own in rows[:-1])]
         assert rows[-1].stop == wanted.sum()
-        assert max(own.stop - own.start for own in rows) == memory.LOSS_ROWS
+        assert len(rows) > 1
+        assert max(own.stop - own.start for own in rows) <= memory.LOSS_ROWS
         np.testing.assert_array_equal(logits, expected[wanted])
 
 
@@ -118,7 +119,7 @@ def test_logits_of_one_sequence_by_rows():
 def test_logits_by_rows_refuse_other_positions():
     model, (x, _) = Transformer(PLAIN), batch_of(PLAIN)
     for wanted in (np.ones(N, bool), np.ones((B, N)), None):
-        with pytest.raises(ValueError, match=r"wanted must be booleans of shape \(5, 450\)"):
+        with pytest.raises(ValueError, match=r"wanted must be booleans of shape \(5, 250\)"):
             model.logits_by_rows(x, wanted, print)
     with pytest.raises(ValueError, match="wanted must be False beyond the lengths"):
         model.logits_by_rows(x, np.ones((B, N), bool), print, lengths=LENGTHS)
@@ -147,12 +148,14 @@ def memory_of(config, use):
 
 
 def test_memory_depends_neither_on_the_number_of_layers_nor_on_the_vocabulary():
-    (x, y), deep = batch_of(PLAIN), replace(PLAIN, layers=9)
-    for use in (lambda model: model(x), lambda model: model.loss(x, y), lambda model: losses(model, x, y)):
-        assert memory_of(PLAIN, use) == memory_of(deep, use)
-    wide = replace(PLAIN, vocabulary=10_000)
-    more = memory_of(wide, lambda model: losses(model, x, y)) - memory_of(PLAIN, lambda model: losses(model, x, y))
-    assert more <= memory.LOSS_ROWS * (10_000 - 23 + 16) * 4
+    (x, y), deep, wide = batch_of(PLAIN), replace(PLAIN, layers=9), replace(PLAIN, vocabulary=10_000)
+    for use in (
+        lambda model: model(x, threads=1), lambda model: model.loss(x, y, threads=1),
+        lambda model: losses(model, x, y, threads=1),
+    ):  # fmt: skip
+        needed = memory_of(PLAIN, use)
+        assert memory_of(deep, use) == needed
+        assert memory_of(wide, use) - needed <= memory.LOSS_ROWS * (10_000 - 23 + 16) * 4
 
 
 def test_layers_share_the_transient_memory_of_a_prompt():
