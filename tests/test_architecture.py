@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (
     "base",
     "kernels",
-    "angles encodings functional spans tasks temperatures text",
-    "columns",
-    "bands reference torch jax",
+    "angles encodings functional heads spans tasks temperatures text",
+    "bands columns",
+    "reference torch jax",
     "model",
     "training",
     "theory",

@@ -28,13 +28,18 @@ import torch
 from fastpe.bands import Band
 from fastpe.torch.layer import Part, of_heads
 from fastpe.torch.operators import array
-from fastpe.torch.rotation_choice import Array, Choice, Group, Rotary, Scheme, stacked
+from fastpe.torch.rotary_choice import Array, Choice, Group, Rotary, Scheme, stacked
 from fastpe.torch.transformers import register, register_transformers
 
 _NAME = "fastpe_rotated"
 _APPLIES = re.compile(r"apply_\w*rotary")
 _CHANGING = {"dynamic", "longrope"}
 _hooks: WeakKeyDictionary[torch.nn.Module, "_Hook"] = WeakKeyDictionary()
+
+
+def is_rotated(model: torch.nn.Module) -> bool:
+    """Whether a part of the model is in a block of `rotated`."""
+    return any(module in _hooks for module in model.modules())
 
 
 @contextmanager
@@ -132,10 +137,14 @@ def check_model(model: Any, caller: str) -> None:
     """Raise an error for a model that is no PreTrainedModel, is compiled, or attends in its own way."""
     from transformers import PreTrainedModel
 
-    if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
-        raise ValueError(f"model must not be compiled: use {caller} with the model itself, and compile nothing")
+    if hasattr(model, "_orig_mod"):
+        raise ValueError(f"model must not be compiled: pass the model that you gave to torch.compile to {caller}")
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"model must be a transformers.PreTrainedModel, not {type(model).__name__}")
+    for module in model.modules():
+        compiled = hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable") and module not in _hooks
+        if compiled or module._compiled_call_impl is not None:
+            raise ValueError(f"model must not be compiled, but its {type(module).__name__} is: load it again")
     if not model._can_set_attn_implementation():
         raise ValueError(
             f"{type(model).__name__} computes attention itself, not through transformers' attention interface, so "
@@ -257,7 +266,7 @@ class _Hook:
     def __init__(self, model: Any, scheme: Any, keep: Any, heads: Any, options: dict[str, Any]) -> None:
         check_model(model, "rotated")
         self.name = type(model).__name__
-        if any(module in _hooks for module in model.modules()):
+        if is_rotated(model):
             raise ValueError(f"{self.name} is in another block of rotated already")
         if model.training and getattr(model, "is_gradient_checkpointing", False):
             raise ValueError(
@@ -326,10 +335,9 @@ class _Hook:
     def _watched(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """Return a forward pass that raises an error if no layer has rotated although the embedding was asked for."""
 
+        @torch.compiler.disable  # type: ignore[untyped-decorator]  # what is noted here is not part of a graph
         @wraps(forward)
         def watched(*args: Any, **given: Any) -> Any:
-            if torch.compiler.is_compiling():
-                raise ValueError(f"{self.name} must not be compiled inside of fastpe.torch.rotated")
             self.marks, self._mark, self._results, self._rotations = [], None, [], 0
             self._running += 1
             try:
@@ -407,10 +415,9 @@ def _ends_with(x: torch.Tensor, newest: torch.Tensor) -> bool:
     """Whether the first channels of the last row of x (B, H, N, D) are the last row of `newest`, (B, H, n, R) or
     (B, n, H, R)."""
     for each in (newest, newest.transpose(1, 2)):
-        width = each.shape[-1]
-        if each.shape[:2] == x.shape[:2] and width <= x.shape[-1]:
-            if torch.allclose(x[:, :, -1, :width], each[:, :, -1], rtol=0, atol=0, equal_nan=True):
-                return True
+        last = x[:, :, -1, : each.shape[-1]]
+        if last.shape == each[:, :, -1].shape and torch.allclose(last, each[:, :, -1], rtol=0, atol=0, equal_nan=True):
+            return True
     return False
 
 

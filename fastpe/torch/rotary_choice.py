@@ -11,7 +11,7 @@ from fastpe import bands
 from fastpe.bands import Band
 from fastpe.base.validation import array, finite, nearest, shown
 from fastpe.encodings.build import build
-from fastpe.encodings.registry import list_encodings, resolve
+from fastpe.encodings.registry import get, list_encodings
 
 Array = np.ndarray[Any, Any]
 Scheme = Callable[..., tuple[Band, ...]]
@@ -69,7 +69,7 @@ class Choice:
                 raise TypeError(f"rotated takes no option {next(iter(options))!r} without a scheme")
         elif scheme in BANDS:
             self.bands = _with_options(BANDS[scheme], options)
-        elif isinstance(scheme, str) and resolve_rotary(scheme):
+        elif isinstance(scheme, str) and _rotates(scheme):
             self.frequencies, self.options = scheme, options
             for name in options:
                 if name in _FIXED:
@@ -124,7 +124,7 @@ class Choice:
         if self.frequencies is None:
             return rotary.theta, rotary.factor
         given = {"train_length": rotary.train_length, "base": rotary.base}
-        request = {name: given[name] for name in ("train_length", *resolve(self.frequencies).options) if name in given}
+        request = {name: given[name] for name in ("train_length", *get(self.frequencies).options) if name in given}
         request |= self.options
         for name, value in request.items():
             if value is None and name in given:
@@ -147,9 +147,10 @@ def own_positions(queries: int, keys: int) -> tuple[Band, ...]:
     return (Band(places[None, keys - queries :], places, np.full((1, queries, 2), (0, keys))),)
 
 
-def resolve_rotary(name: str) -> bool:
-    """Whether a name is that of an encoding that fills angles."""
-    return name in list_encodings() and "angles" in resolve(name).slots
+def _rotates(name: str) -> bool:
+    """Whether a name is that of an encoding that only rotates, by angles."""
+    slots = set(get(name).slots) if name in list_encodings() else set()
+    return "angles" in slots and slots <= {"angles", "rotors", "pairs", "scale"}
 
 
 def shifted(scheme: Scheme, queries: int, keys: int, shift: int) -> tuple[Band, ...]:
