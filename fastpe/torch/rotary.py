@@ -176,7 +176,8 @@ class _Mark:
         places = array(self.positions).astype(np.int64)
         shifts: Array = places[:, -1] - (keys - 1)
         expected = np.arange(keys - queries, keys) + shifts[:, None]
-        if places.shape[1] != queries or np.any((places != expected) & (expected >= 0)):
+        padding = expected < 0  # its positions are all the same
+        if places.shape[1] != queries or np.any(places != np.where(padding, places[:, :1], expected)):
             raise ValueError(
                 "position_ids must be consecutive and end at the last token, as without padding or with padding on the "
                 "left; rotated does not support packed documents, or padding on the right with positions of its own"
