@@ -188,8 +188,7 @@ def frequency_use(q: Any, k: Any, *, rotated: int, pairs: str = "interleaved", s
     def norms(x: Array) -> Array:
         split = (rotated // 2, 2) if pairs == "interleaved" else (2, rotated // 2)
         squares = np.square(x[..., :rotated], dtype=np.float64).reshape(*x.shape[:-1], *split)
-        found: Array = np.sqrt(squares.sum(-1 if pairs == "interleaved" else -2)).mean(axis=(0, 2))
-        return found
+        return np.asarray(np.sqrt(squares.sum(-1 if pairs == "interleaved" else -2)).mean(axis=(0, 2)))
 
     of_keys = norms(keys).repeat(queries.shape[1] // keys.shape[1], axis=0)
     return norms(queries) * of_keys * (width**-0.5 if scale is None else real("scale", scale))

@@ -336,7 +336,7 @@ class _Hook:
     def _watched(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """Return a forward pass that raises an error if no layer has rotated although the embedding was asked for."""
 
-        @torch.compiler.disable  # type: ignore[untyped-decorator]  # what is noted here is not part of a graph
+        @torch.compiler.disable  # what is noted here is not part of a graph
         @wraps(forward)
         def watched(*args: Any, **given: Any) -> Any:
             self.marks, self._mark, self._results, self._rotations = [], None, [], 0

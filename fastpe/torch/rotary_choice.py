@@ -123,7 +123,7 @@ class Choice:
         """Return the frequencies (R/2,) of chosen heads before `keep`, and the factor on rotated channels."""
         if self.frequencies is None:
             return rotary.theta, rotary.factor
-        given = {"train_length": rotary.train_length, "base": rotary.base}
+        given: dict[str, Any] = {"train_length": rotary.train_length, "base": rotary.base}
         request = {name: given[name] for name in ("train_length", *get(self.frequencies).options) if name in given}
         request |= self.options
         for name, value in request.items():
