@@ -25,7 +25,8 @@ def head_scores(
 
     The scores are ``previous``, ``duplicate``, ``induction``, ``sink``, ``distance`` and ``entropy``, as
     `fastpe.heads.head_scores` defines them. Attention weights are computed for a block of queries at a time, so that
-    memory grows in proportion to the number of tokens. In a block of `rotated`, the weights are those of the exchanged
+    their memory grows in proportion to the number of tokens. (For layers with a sliding window, transformers itself
+    makes a mask of N x N booleans.) In a block of `rotated`, the weights are those of the exchanged
     positions.
 
     Parameters
