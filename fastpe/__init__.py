@@ -18,6 +18,7 @@ Attention with any slots
     columns                     terms of scores that depend on content: forget gates, decays, gated slopes
     angles                      rotations that depend on content: Selective RoPE
     temperatures                factors on queries that depend on the position
+    heads                       scores of attention heads: previous token, induction, sink; use of frequencies
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
 
 The small transformer
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from fastpe import angles as angles
     from fastpe import bands as bands
     from fastpe import columns as columns
+    from fastpe import heads as heads
     from fastpe import reference as reference
     from fastpe import spans as spans
     from fastpe import tasks as tasks
@@ -126,6 +128,7 @@ _HOME = {
     "angles": "",
     "bands": "",
     "columns": "",
+    "heads": "",
     "reference": "",
     "spans": "",
     "tasks": "",
@@ -138,7 +141,7 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "Needs", "BeyondTrainingLength",
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
-    "angles", "temperatures",
+    "angles", "temperatures", "heads",
     "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "CsvLog", "TensorBoardLog", "evaluate",
     "load", "Banded", "length_curve", "receptive_field", "compare", "load_study", "tasks",
     "theory", "reference",

@@ -19,7 +19,7 @@ from fastpe.encodings import catalogue
 from fastpe.encodings.registry import built_in
 from fastpe.pictures.atlas.page import atlas
 
-MODULES = ("angles", "bands", "columns", "reference", "spans", "tasks", "temperatures", "theory", "torch")
+MODULES = ("angles", "bands", "columns", "heads", "reference", "spans", "tasks", "temperatures", "theory", "torch")
 """Public modules, whose names are checked too. The framework of fastpe.torch may be missing."""
 _LOG = logging.getLogger(__name__)
 

@@ -15,7 +15,11 @@ except ImportError as error:
 
 from fastpe.torch.call import attention, two_sided
 from fastpe.torch.encoding import Encoding
+from fastpe.torch.heads import frequency_use, head_scores
 from fastpe.torch.patches import patch
+from fastpe.torch.rotary import rotated
 from fastpe.torch.transformers import register_transformers
 
-__all__ = ["Encoding", "attention", "patch", "register_transformers", "two_sided"]
+__all__ = [
+    "Encoding", "attention", "frequency_use", "head_scores", "patch", "register_transformers", "rotated", "two_sided",
+]  # fmt: skip

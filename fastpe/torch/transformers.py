@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fastpe.torch.call import attention
+from fastpe.torch.layer import Part, attend
 
 _HARMLESS = frozenset({  # arguments that models pass to every layer, and that need no action if there is a mask
     "cache_position", "deterministic", "grid_thw", "hidden_states", "labels", "logits_to_keep", "max_length_k",
@@ -72,17 +72,33 @@ def register_transformers() -> None:
     >>> model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="fastpe")  # doctest: +SKIP
     """
     try:
-        from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-        from transformers.masking_utils import eager_mask, sdpa_mask
+        from transformers import PreTrainedModel
+
+        register("fastpe", _whole)
     except ImportError as error:
         raise ImportError("register_transformers needs transformers 5: pip install 'transformers>=5'") from error
+    _refuse_tables(PreTrainedModel)
+
+
+def register(name: str, split: Callable[..., list[Part]]) -> None:
+    """Register an implementation of attention that differs from "fastpe" only in the parts of its layers.
+
+    `split` takes the layer, queries, keys, and the other arguments of `fastpe.torch.attention`. It returns the parts.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask, sdpa_mask
+
     try:  # a private name, which the first versions of transformers 5 do not have
         from transformers.utils.output_capturing import _active_collector as collector
     except ImportError:
         collector = None
-    AttentionInterface.register("fastpe", partial(_attend, collector))
-    AttentionMaskInterface.register("fastpe", partial(_mask, sdpa_mask, eager_mask))
-    _refuse_tables(PreTrainedModel)
+    AttentionInterface.register(name, partial(_attend, split, collector))
+    AttentionMaskInterface.register(name, partial(_mask, sdpa_mask, eager_mask))
+
+
+def _whole(module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, given: dict[str, Any]) -> list[Part]:
+    """Return all heads of a layer as one part."""
+    return [Part(None, q, k, given)]
 
 
 def _refuse_tables(model: Any) -> None:
@@ -117,8 +133,8 @@ def _refuse_table(model: str, table: str, *_: Any, **__: Any) -> None:
 
 
 def _attend(
-    collector: Any, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-    attention_mask: torch.Tensor | None, dropout: float = 0.0, scaling: float | None = None,
+    split: Callable[..., list[Part]], collector: Any, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor,
+    value: torch.Tensor, attention_mask: torch.Tensor | None, dropout: float = 0.0, scaling: float | None = None,
     is_causal: bool | None = None, position_bias: torch.Tensor | None = None, softcap: float | None = None,
     s_aux: torch.Tensor | None = None, cu_seq_lens_q: torch.Tensor | None = None,
     cu_seq_lens_k: torch.Tensor | None = None, **others: Any,
@@ -142,10 +158,8 @@ def _attend(
     slots: dict[str, Any] = {} if position_bias is None else _position_bias(position_bias, queries, keys)
     if cu_seq_lens_q is not None:
         slots["spans"] = _documents(module, queries, cu_seq_lens_q, cu_seq_lens_k)
-    out = attention(
-        query, key, value, causal=causal, mask=attention_mask, scale=scaling, softcap=softcap, dropout=dropout,
-        sinks=sinks, **slots,
-    )  # fmt: skip
+    given = {"causal": causal, "mask": attention_mask, "scale": scaling, "softcap": softcap, "dropout": dropout}
+    out = attend(module, split(module, query, key, {**given, "sinks": sinks, **slots}), value)
     return out.transpose(1, 2).contiguous(), None
 
 
