@@ -15,7 +15,12 @@ except ImportError as error:
 
 from fastpe.torch.call import attention, two_sided
 from fastpe.torch.encoding import Encoding
+from fastpe.torch.mods.attention import FlexReport, flex, flex_attention, flex_report
+from fastpe.torch.mods.block_mask import create_block_mask
 from fastpe.torch.patches import patch
 from fastpe.torch.transformers import register_transformers
 
-__all__ = ["Encoding", "attention", "patch", "register_transformers", "two_sided"]
+__all__ = [
+    "Encoding", "FlexReport", "attention", "create_block_mask", "flex", "flex_attention", "flex_report", "patch",
+    "register_transformers", "two_sided",
+]  # fmt: skip
