@@ -125,12 +125,7 @@ class _Slots:
             if self.plan.softcap is not None or not self._selected(x):
                 self._dense(x, self.plan.added)
             return
-        grid = self.sight.grid(self.traced, x)
-        holes = grid.of(lambda x: x == -torch.inf)
-        if bool(holes.x.any()):
-            self.sight.show(holes.of(torch.logical_not))
-            grid = grid.of(lambda x: x.masked_fill(holes.x, 0.0))
-        grid = self._finite(grid, 0.0)
+        grid = self._finite(self.sight.grid(self.traced, x), 0.0, hides=True)
         if x.kind == "offset":
             self._add("bias", self._offsets(grid.x, 0.0))
         elif x.kind == "key":
@@ -145,7 +140,7 @@ class _Slots:
         if view is not None:
             to.append(Whole(view.to(self.dtype)))
         elif x.kind in ("offset", "key"):
-            to.append(self._finite(self.sight.grid(self.traced, x).of(lambda x: x.to(self.dtype)), 0.0, -torch.inf))
+            to.append(self._finite(self.sight.grid(self.traced, x), 0.0, hides=True))
         else:
             to.append(Asked(self.traced, x, self.sizes))
 
@@ -192,16 +187,23 @@ class _Slots:
             self.sight.refuse(Whole(torch.cat(missing, 2)), grids.past_the_end(self.traced.name))
         return torch.cat(found)
 
-    def _finite(self, grid: Grid, filler: float, *allowed: float) -> Grid:
-        """Return a grid in the dtype of the score. Numbers that are not finite are replaced: no query may see them."""
+    def _finite(self, grid: Grid, filler: float, hides: bool = False) -> Grid:
+        """Return a grid in the dtype of the score. Numbers that are not finite are replaced: no query may see them.
+
+        If `hides`, minus infinity hides keys.
+        """
         grid = grid.of(lambda x: x.to(self.dtype))
-        wrong = ~grid.x.isfinite()
-        for each in allowed:
-            wrong &= grid.x != each
+        wrong = ~grid.x.detach().isfinite()
         if not bool(wrong.any()):
             return grid
-        self.sight.refuse(Grid(grid.kind, wrong, self.sizes), grids.not_finite(self.traced.name))
-        return grid.of(lambda x: x.masked_fill(wrong, filler))
+        filled = grid.of(lambda x: x.masked_fill(wrong, filler))
+        if hides:
+            holes = grid.x.detach() == -torch.inf
+            self.sight.show(Grid(grid.kind, ~holes, self.sizes))
+            wrong = wrong & ~holes
+        if bool(wrong.any()):
+            self.sight.refuse(Grid(grid.kind, wrong, self.sizes), grids.not_finite(self.traced.name))
+        return filled
 
     def _offsets(self, x: torch.Tensor, beyond: float) -> torch.Tensor:
         """Return a slot (B or 1, H, 2K+1) of offsets from 1 - N to M - 1."""
