@@ -1,28 +1,18 @@
-"""`flex_attention` and `flex_report`: checks of arguments, with PyTorch's types of errors, and the choice of a way."""
+"""`flex_attention`, `flex_report` and `flex`: the public functions."""
 
 import contextlib
-import math
 import sys
-import warnings
-import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn.attention import flex_attention as pytorch
 from torch.nn.attention.flex_attention import BlockMask
 
-from fastpe.torch.mods import rows
-from fastpe.torch.mods.block_mask import NO_TILES, Tiles
-from fastpe.torch.mods.captured import Changeable, captured
-from fastpe.torch.mods.form import NoForm
-from fastpe.torch.mods.grids import Sizes
-from fastpe.torch.mods.plan import Plan, plan
-from fastpe.torch.mods.sight import Sight
-from fastpe.torch.mods.tracing import Traced, trace
-
-_BACKENDS = ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
+from fastpe.torch.mods import compiled, rows
+from fastpe.torch.mods.checks import checked
+from fastpe.torch.mods.ways import attended, way_of
 
 
 @dataclass(frozen=True)
@@ -64,30 +54,6 @@ class FlexReport:
         seen = "a span of keys for each query" * self.spans, "a mask of queries and keys" * self.masks
         lines += [f"hidden keys: {' and '.join(filter(None, seen))}"] * any(seen)
         return "\n".join([*lines, *(f"because: {each}" for each in self.reasons)])
-
-
-@dataclass(frozen=True)
-class _Call:
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    scale: float
-    dtype: torch.dtype  # of the output
-    sizes: Sizes
-
-    @property
-    def scores_dtype(self) -> torch.dtype:
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
-
-
-@dataclass(frozen=True)
-class _Way:
-    """How a call is computed: by a plan, or by PyTorch if there is none."""
-
-    plan: Plan | None
-    traced: Traced | None
-    sight: Sight
-    reasons: tuple[str, ...]
 
 
 def flex_attention(
@@ -153,7 +119,7 @@ def flex_attention(
     instead of ``if``), tensors must not be written to, and no random numbers may be drawn. Only minus infinity hides a
     key: a query all of whose scores are -1e9 returns the mean of the values.
 
-    **Memory.** `flex_report` says how a call is computed. What has no form takes about ten times as long, in as much
+    **Memory.** `flex_report` tells how a call is computed. What has no form takes about ten times as long, in as much
     memory as a chunk needs.
 
     **Derivatives.** A second derivative raises an error, except where PyTorch computes the scores. The mask_mod of a
@@ -175,14 +141,13 @@ def flex_attention(
     >>> slopes.grad.shape
     torch.Size([2])
     """
-    call = _checked(query, key, value, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux)
     if fallback not in ("chunks", "error"):
         raise ValueError(f"fallback must be 'chunks' or 'error', not {fallback!r}")
-    with torch.autocast("cpu", enabled=False):
-        way = _way(call, score_mod, block_mask)
-        if way.plan is None and fallback == "error":
-            raise ValueError(f"{_called(score_mod, 'score_mod')} has no form of slots: {way.reasons[0]}")
-        out, lse = _attended(call, way)
+    if torch.compiler.is_compiling():
+        out, lse = compiled.attend(query, key, value, score_mod, block_mask, scale, enable_gqa, fallback)
+    else:
+        call = checked(query, key, value, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux)
+        out, lse = attended(call, score_mod, block_mask, fallback)
     if return_aux is not None:
         return out, pytorch.AuxOutput(lse=lse if return_aux.lse else None, max_scores=None)
     return (out, lse) if return_lse else out
@@ -218,10 +183,10 @@ def flex_report(
     slots: bias, scale
     hidden keys: a span of keys for each query
     """
-    call = _checked(query, key, value, block_mask, scale, enable_gqa, False, options.get("kernel_options"), None)
-    way = _way(call, score_mod, block_mask)
+    call = checked(query, key, value, block_mask, scale, enable_gqa, False, options.get("kernel_options"), None)
+    way = way_of(call, score_mod, block_mask)
     if way.plan is None:
-        return FlexReport("fallback", (), False, False, rows.of_bytes(call.sizes)[0].stop, way.reasons)
+        return FlexReport("fallback", (), False, False, rows.fallback_chunks(call.sizes)[0].stop, way.reasons)
     own = way.plan
     parts = rows.chunks(own)
     used = {*own.slots, *(["softcap"] if own.softcap else []), *(["rectify"] if own.rectify else [])}
@@ -266,190 +231,3 @@ def _replace(one: Any, other: Any) -> None:
         for name, each in list(getattr(module, "__dict__", {}).items()):
             if each is one and not getattr(module, "__name__", "").startswith("fastpe."):
                 setattr(module, name, other)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Checks
-
-
-def _checked(
-    q: Any, k: Any, v: Any, block_mask: Any, scale: Any, enable_gqa: Any, return_lse: Any, kernel_options: Any,
-    return_aux: Any,
-) -> _Call:  # fmt: skip
-    given = {"query": q, "key": k, "value": v}
-    for name, x in given.items():
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, not {type(x).__name__}")
-        if x.is_nested:
-            raise NotImplementedError(f"{name} must be a dense tensor, not a nested one")
-        if x.ndim != 4:
-            raise NotImplementedError(f"NYI: {name} must be a 4D tensor, not one with {x.ndim} axes")
-        if x.device.type != "cpu":
-            raise ValueError(f"{name} must be in CPU memory, not on the device {x.device}")
-    if torch._C._are_functorch_transforms_active():
-        raise RuntimeError("flex_attention does not support torch.func and torch.vmap: use fastpe.torch.attention")
-    q, k, v = _of_one_dtype(q, k, v)
-    _check_shapes(q, k, v, block_mask, enable_gqa)
-    if block_mask is not None:
-        _check_block_mask(block_mask, q, k)
-    if return_lse and return_aux is not None:
-        raise ValueError("return_lse and return_aux cannot be given together: use return_aux=AuxRequest(lse=True)")
-    if return_aux is not None and return_aux.max_scores:
-        raise NotImplementedError("max_scores is not available on a CPU")
-    if return_lse:
-        warnings.warn("return_lse is deprecated: use return_aux=AuxRequest(lse=True)", FutureWarning, stacklevel=3)
-    backend = (kernel_options or {}).get("BACKEND", "AUTO")
-    if backend not in _BACKENDS:
-        raise ValueError(f"BACKEND must be one of {_BACKENDS}, not {backend!r}")
-    if backend != "AUTO":
-        raise ValueError(f"BACKEND {backend!r} needs a GPU")
-    if scale is not None and (isinstance(scale, bool | str | torch.Tensor) or not math.isfinite(scale)):
-        raise ValueError(f"scale must be a finite number, not {scale!r}")
-    sizes = Sizes(*q.shape[:3], k.shape[2])
-    return _Call(q, k, v, 1.0 / math.sqrt(q.shape[-1]) if scale is None else float(scale), q.dtype, sizes)
-
-
-def _of_one_dtype(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return query, key and value in the dtype of the output."""
-    if torch.is_autocast_enabled("cpu") and q.dtype != torch.float64:
-        dtype = torch.get_autocast_dtype("cpu")
-        return tuple(x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
-    for name, x in (("query", q), ("key", k), ("value", v)):
-        if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16) or x.dtype != q.dtype:
-            expected = "floats" if x is q else f"the dtype of query, {q.dtype}"
-            raise ValueError(f"{name} must have {expected}, not {x.dtype}")
-    return q, k, v
-
-
-def _check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block_mask: Any, enable_gqa: Any) -> None:
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"query and key must have one width, not {q.shape[-1]} and {k.shape[-1]}")
-    if k.shape[:3] != v.shape[:3]:
-        raise ValueError(f"key and value must have equal first axes, not {tuple(k.shape)} and {tuple(v.shape)}")
-    heads, key_heads = q.shape[1], k.shape[1]
-    if not enable_gqa and heads != key_heads:
-        raise ValueError(f"query has {heads} heads and key {key_heads}: try enable_gqa=True")
-    if not key_heads or heads % key_heads:
-        raise ValueError(f"the heads of query, {heads}, must be a multiple of those of key, {key_heads}")
-    if q.shape[0] != k.shape[0]:
-        own = None if block_mask is None else block_mask.kv_num_blocks.shape[0]
-        if own != q.shape[0] or k.shape[0] != 1:
-            raise ValueError(
-                f"query has {q.shape[0]} samples and key {k.shape[0]}: they must be equal, or key must have 1 and "
-                "block_mask as many as query"
-            )
-
-
-def _check_block_mask(block_mask: Any, q: torch.Tensor, k: torch.Tensor) -> None:
-    if not isinstance(block_mask, BlockMask):
-        raise TypeError(f"block_mask must be a BlockMask, not {type(block_mask).__name__}")
-    if block_mask.mask_mod is pytorch._sliced_mask_mod_error:
-        raise RuntimeError("Cannot use mask_mod from a sliced BlockMask: set it to the mask_mod of the whole BlockMask")
-    if block_mask.kv_num_blocks.device.type != "cpu":
-        raise RuntimeError(f"block_mask must be on the device of query, cpu, not {block_mask.kv_num_blocks.device}")
-    if block_mask.BLOCK_SIZE == (NO_TILES, NO_TILES):
-        return
-    own, sizes = tuple(block_mask.shape[-2:]), (q.shape[2], k.shape[2])
-    if own != sizes:
-        larger = own[0] >= sizes[0] and own[1] >= sizes[1]
-        raise ValueError(
-            f"block_mask is for {own[0]} queries and {own[1]} keys, not for {sizes[0]} and {sizes[1]}: create a new one"
-            + (f", or crop it with block_mask._adjust{sizes}" if larger else "")
-        )
-    for at, name, size in ((0, "samples", q.shape[0]), (1, "heads", q.shape[1])):
-        if block_mask.kv_num_blocks.shape[at] not in (1, size):
-            raise ValueError(f"block_mask is for {block_mask.kv_num_blocks.shape[at]} {name}, not for {size}")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The way
-
-
-def _attended(call: _Call, way: _Way) -> tuple[torch.Tensor, torch.Tensor]:
-    q, k, v = call.q, call.k, call.v
-    if k.shape[0] != q.shape[0]:
-        k, v = (x.expand(q.shape[0], -1, -1, -1) for x in (k, v))
-    if way.plan is not None:
-        out, lse = rows.by_slots(way.plan, q, k, v)
-    else:
-        assert way.traced is not None
-        out, lse = rows.by_pytorch(way.traced, way.sight, q, k, v, call.scale)
-    return out.to(call.dtype), lse
-
-
-def _way(call: _Call, score_mod: Any, block_mask: Any) -> _Way:
-    sight = _sight(block_mask, call.sizes)
-    if score_mod is None:
-        scale = torch.tensor(call.scale, dtype=call.scores_dtype)
-        own = Plan(call.sizes, sight, {"scale": scale}, reasons=_masks_of(sight))
-        sight.check()
-        return _Way(own, None, sight, tuple(own.reasons))
-    traced = trace(score_mod, call.scores_dtype, _called(score_mod, "score_mod"))
-    try:
-        own = _plan(call, traced)
-    except NoForm as error:
-        return _Way(None, traced, sight, (str(error),))
-    both = own.sight.joined(sight)
-    both.check()
-    own = replace(own, sight=both, reasons=own.reasons + _masks_of(both))
-    return _Way(own, traced, both, tuple(own.reasons))
-
-
-def _plan(call: _Call, traced: Traced) -> Plan:
-    """Return the plan of a score_mod alone. That of a mod without captured tensors is kept."""
-    key = (call.sizes, call.k.shape[1], call.scale, call.scores_dtype)
-    if not traced.is_constant:
-        own = plan(traced, Sight(call.sizes), call.scores_dtype, call.k.shape[1], call.scale)
-        own.sight.simplify()
-        return own
-    assert traced.memo is not None
-    if key not in traced.memo:
-        with torch.inference_mode(False), torch.no_grad():
-            own = plan(traced, Sight(call.sizes), call.scores_dtype, call.k.shape[1], call.scale)
-            own.sight.simplify()
-        traced.memo[key] = own
-    found: Plan = traced.memo[key]
-    return found
-
-
-def _masks_of(sight: Sight) -> list[str]:
-    return ["the keys that a query sees are no span, or differ between heads"] * bool(sight.masks)
-
-
-_sights: weakref.WeakKeyDictionary[BlockMask, tuple[Any, Sight]] = weakref.WeakKeyDictionary()
-
-
-def _sight(block_mask: BlockMask | None, sizes: Sizes) -> Sight:
-    """Return which keys a BlockMask shows. It is kept with the mask until one of its tensors changes."""
-    found = Sight(sizes)
-    if block_mask is None or block_mask.BLOCK_SIZE == (NO_TILES, NO_TILES):
-        return found
-    name = _called(block_mask.mask_mod, "mask_mod")
-    try:
-        key, tensors = captured(block_mask.mask_mod)
-    except Changeable:
-        key, tensors = None, []
-    lists = (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
-    read = [x for x in (*lists, *tensors) if x is not None]
-    if any(x.is_inference() for x in read):  # they have no versions
-        key = None
-    state = (sizes, key, block_mask.BLOCK_SIZE, [(id(x), x.data_ptr(), x._version) for x in read] if key else None)
-    if key is not None and block_mask in _sights and _sights[block_mask][0] == state:
-        return _sights[block_mask][1]
-    with torch.inference_mode(False), torch.no_grad():
-        traced = trace(block_mask.mask_mod, None, name)
-        if any(x.requires_grad for x in traced.tensors):
-            raise ValueError(f"{name} must not capture tensors that require gradients")
-        found.masks = [Tiles(block_mask, traced, sizes)]
-        found.simplify()
-    if key is not None:
-        _sights[block_mask] = state, found
-    return found
-
-
-def _called(mod: Any, argument: str) -> str:
-    """Return how errors name a mod."""
-    if not callable(mod):
-        raise TypeError(f"{argument} must be callable, not {type(mod).__name__}")
-    name = getattr(mod, "__name__", type(mod).__name__)
-    return f"{argument} {name!r}"

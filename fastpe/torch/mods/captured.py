@@ -3,6 +3,7 @@
 import functools
 import types
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,18 @@ import torch
 _BY_VALUE = (int, float, complex, bool, str, bytes, type(None), type(...), torch.dtype, torch.device)
 _FIXED = (types.BuiltinFunctionType, types.BuiltinMethodType, type, type(torch.add))
 _STABLE = ("torch", "math", "operator", "builtins")
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A mod that the compiler has turned into a graph, whose last inputs are the captured tensors."""
+
+    graph: Callable[..., torch.Tensor]
+    inputs: tuple[Any, ...]
+
+    def __call__(self, *given: torch.Tensor) -> torch.Tensor:
+        """Return the value of the graph."""
+        return self.graph(*given, *self.inputs)
 
 
 class Changeable(Exception):
@@ -53,6 +66,9 @@ def _key(value: Any, tensors: list[torch.Tensor], numbers: dict[int, int], met: 
         for each in (value.__defaults__ or (), names, _contents(value), _globals(value)):
             yield value.__code__
             yield from _key(each, tensors, numbers, met)
+    elif kind is Lifted:
+        yield value.graph
+        yield from _key(value.inputs, tensors, numbers, met)
     elif kind is functools.partial:
         for each in (value.func, value.args, tuple(value.keywords.items())):
             yield from _key(each, tensors, numbers, met)

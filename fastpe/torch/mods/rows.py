@@ -15,7 +15,8 @@ from fastpe.torch.mods.plan import Plan, bounded
 from fastpe.torch.mods.sight import Mask, Sight, Whole
 from fastpe.torch.mods.tracing import Traced
 
-_CHUNK_BYTES = 2**25  # of an array with an entry for each query of a chunk and each key
+# Of an array with an entry for each query of a chunk and each key: for attention, and for PyTorch, which makes many.
+_CHUNK_BYTES, _FALLBACK_BYTES = 2**25, 2**23
 
 Result = tuple[torch.Tensor, torch.Tensor]
 Part = Callable[..., Result]
@@ -63,7 +64,7 @@ def chunks(plan: Plan) -> list[slice]:
         x = dense[0].x  # attention reads it; its gradient has all samples and heads
         if not x.requires_grad or x.shape[:2] == sizes[:2]:
             return [slice(0, sizes.n)]
-    return of_bytes(sizes)
+    return _of_bytes(sizes, _CHUNK_BYTES)
 
 
 def by_pytorch(
@@ -97,14 +98,18 @@ def by_pytorch(
         weights = torch.exp(scores - lse.masked_fill(lse == -torch.inf, 0.0)[..., None])
         return weights @ v, lse
 
-    parts = of_bytes(sizes)
+    parts = fallback_chunks(sizes)
     out, lse = _joined(part, parts, q, [], True)
     return out, lse
 
 
-def of_bytes(sizes: Sizes) -> list[slice]:
-    """Return the queries of each chunk, if an array has an entry for each sample, head, query and key."""
-    return sizes.split(_CHUNK_BYTES // max(1, sizes.b * sizes.h * sizes.m * 4))
+def fallback_chunks(sizes: Sizes) -> list[slice]:
+    """Return the queries of each chunk of `by_pytorch`."""
+    return _of_bytes(sizes, _FALLBACK_BYTES)
+
+
+def _of_bytes(sizes: Sizes, most: int) -> list[slice]:
+    return sizes.split(most // max(1, sizes.b * sizes.h * sizes.m * 4))
 
 
 def _joined(part: Part, parts: Sequence[slice], q: torch.Tensor, dense: Sequence[Any], again: bool) -> Result:
