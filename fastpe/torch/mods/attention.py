@@ -11,6 +11,7 @@ from torch.nn.attention import flex_attention as pytorch
 from torch.nn.attention.flex_attention import BlockMask
 
 from fastpe.torch.mods import compiled, rows
+from fastpe.torch.mods.block_mask import create_block_mask
 from fastpe.torch.mods.checks import checked
 from fastpe.torch.mods.ways import attended, way_of
 
@@ -201,7 +202,9 @@ def flex_report(
 
 @contextlib.contextmanager
 def flex() -> Iterator[None]:
-    """Replace PyTorch's `flex_attention` by fastpe's inside a ``with`` block, in all modules that have imported it.
+    """Replace PyTorch's `flex_attention` and `create_block_mask` by fastpe's inside a ``with`` block.
+
+    The functions are replaced in all modules that have imported them, for all threads.
 
     Functions that were compiled before, as by ``torch.compile(flex_attention)``, keep PyTorch's: import the modules
     that compile it inside the block.
@@ -214,18 +217,19 @@ def flex() -> Iterator[None]:
     >>> with flex():
     ...     pytorch.flex_attention(q, q, q).sum().backward()
     """
-    original = pytorch.flex_attention
-    if original is flex_attention:  # inside another block
-        yield
-        return
-    _replace(original, flex_attention)
+    pairs = [(pytorch.flex_attention, flex_attention), (pytorch.create_block_mask, create_block_mask)]
+    if pytorch.flex_attention is flex_attention:  # inside another block
+        pairs = []
+    for original, own in pairs:
+        replace(original, own)
     try:
         yield
     finally:
-        _replace(flex_attention, original)
+        for original, own in pairs:
+            replace(own, original)
 
 
-def _replace(one: Any, other: Any) -> None:
+def replace(one: Any, other: Any) -> None:
     """Replace a function by another in all modules but those of fastpe."""
     for module in list(sys.modules.values()):
         for name, each in list(getattr(module, "__dict__", {}).items()):

@@ -64,6 +64,7 @@ def _listed(counts: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
 def create_block_mask(
     mask_mod: Callable[..., torch.Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = "cpu",
     BLOCK_SIZE: int | tuple[int, int] = 128, _compile: bool = False, separate_full_blocks: bool = True,
+    compute_dq_write_order: bool = False, dq_kv_order: bool = True,
 ) -> BlockMask:  # fmt: skip
     """Return the BlockMask of a mask_mod, like PyTorch's function, but without an array of all queries and keys.
 
@@ -84,6 +85,8 @@ def create_block_mask(
         Ignored.
     separate_full_blocks : bool
         Whether tiles in which all queries see all keys are listed apart, so that mask_mod is not asked there.
+    compute_dq_write_order, dq_kv_order : bool
+        For PyTorch's kernels on a GPU: `compute_dq_write_order` must be False.
 
     Returns
     -------
@@ -93,7 +96,7 @@ def create_block_mask(
     Raises
     ------
     ValueError
-        If `mask_mod` cannot be traced (see `flex_attention`), or if `device` is not the CPU.
+        If `mask_mod` cannot be traced (see `flex_attention`), or if an argument needs a GPU.
     IndexError
         If `mask_mod` reads past the end of a tensor for a key that it shows.
 
@@ -104,6 +107,8 @@ def create_block_mask(
     """
     if torch.device("cpu" if device is None else device).type != "cpu":
         raise ValueError(f"device must be 'cpu', not {device!r}")
+    if compute_dq_write_order:
+        raise ValueError("compute_dq_write_order must be False: only kernels on a GPU use it")
     height, width = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
     traced = trace(mask_mod, None, "mask_mod")
     sizes = Sizes(B or 1, H or 1, Q_LEN, KV_LEN)
