@@ -94,9 +94,10 @@ def by_pytorch(
         outside: Outside = [(traced.name, each) for each in past]
         seen = sight.seen(rows, outside)
         scores = torch.where(seen, scores.to(dtype), -torch.inf)
-        lse = torch.logsumexp(scores, -1)
-        weights = torch.exp(scores - lse.masked_fill(lse == -torch.inf, 0.0)[..., None])
-        return weights @ v, lse
+        blind = (scores == -torch.inf).all(-1, keepdim=True)
+        scores = scores.masked_fill(blind, 0.0)
+        out = scores.softmax(-1).masked_fill(blind, 0.0) @ v
+        return out, torch.logsumexp(scores, -1).masked_fill(blind[..., 0], -torch.inf)
 
     parts = fallback_chunks(sizes)
     out, lse = _joined(part, parts, q, [], True)

@@ -47,6 +47,8 @@ def attended(call: Call, score_mod: Any, block_mask: Any, fallback: str) -> tupl
 
 def way_of(call: Call, score_mod: Any, block_mask: Any) -> Way:
     """Return the way of a call."""
+    if 0 in call.sizes:
+        score_mod = block_mask = None
     sight = _sight(block_mask, call.sizes)
     if score_mod is None:
         scale = torch.tensor(call.scale, dtype=call.scores_dtype)
