@@ -1,6 +1,7 @@
 """`flex_attention`: errors with PyTorch's types, one for each wrong use, and modifications that cannot be traced."""
 
 import functools
+import warnings
 
 import pytest
 
@@ -23,6 +24,7 @@ def refused(error, match, *given, **options):
 def test_tensors():
     refused(TypeError, r"key must be a torch.Tensor, not ndarray", Q, Q.numpy(), Q)
     refused(NotImplementedError, r"NYI: query must be a 4D tensor, not one with 3 axes", Q[0], Q, Q)
+    warnings.simplefilter("ignore")  # PyTorch warns of nested tensors
     nested = torch.nested.nested_tensor([Q[0], Q[0, :, :5]])
     refused(NotImplementedError, r"value must be a dense tensor, not a nested one", Q, Q, nested)
     refused(ValueError, r"query must be in CPU memory, not on the device meta", Q.to("meta"), Q, Q)
@@ -104,7 +106,7 @@ def drops(s, b, h, q, k):
 
 @pytest.mark.parametrize("wrap", [lambda mod: mod, functools.partial], ids=["function", "partial"])
 @pytest.mark.parametrize(("mod", "match"), [
-    (control, r"must not read the values of its arguments in Python, as `if`, int\(\) and .item\(\) do: use torch.where"),
+    (control, r"must not read the values of its arguments in Python, as `if`, int\(\) .* do: use torch.where"),
     (draws, r"must not draw random numbers, as aten.rand.default does"),
     (writes, r"must not write to tensors, as aten.add_.Tensor does"),
     (writes_to_a_captured_tensor, r"must not write to tensors, as aten.add_.Tensor does"),

@@ -91,7 +91,7 @@ def test_a_score_mod_may_hide_keys_beside_a_block_mask():
     def mod(s, b, h, q, k):
         return torch.where(q - k < 9, s + 0.1 * (q - k), -INF)
 
-    right = dense(*given, mod, lambda b, h, q, k: random_mask(0, 0, q, k))[0].float()
+    right = dense(*given, mod, random_mask)[0].float()
     torch.testing.assert_close(flex_attention(*given, mod, block), right, rtol=0, atol=2e-6)
     report = flex_report(*given, mod, block)
     assert report.spans

@@ -176,9 +176,7 @@ def test_an_index_past_the_end_for_a_key_that_is_seen_is_an_error(table):
     t = torch.zeros(7)
     given = drawn()
     for mod in (lambda s, b, h, q, k: s + table(t, q, k), lambda s, b, h, q, k: s * s + table(t, q, k)):
-        with pytest.raises(
-            IndexError, match=r"score_mod .* reads past the end of a tensor, for a key that a query sees"
-        ):
+        with pytest.raises(IndexError, match=r"score_mod .* reads past the end of a tensor, for a key that a query"):
             flex_attention(*given, mod)
     with pytest.raises(IndexError, match="past the end"):
         flex_attention(*given, lambda s, b, h, q, k: torch.where(table(t, q, k) == 0, s, -INF))

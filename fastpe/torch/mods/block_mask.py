@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from fastpe.torch.mods import grids
 from fastpe.torch.mods.grids import Outside, Sizes
-from fastpe.torch.mods.tracing import Traced, trace
+from fastpe.torch.mods.tracing import Traced, called, trace
 
 NO_TILES = 1 << 30
 """The size of tiles of the BlockMask that PyTorch uses in place of none."""
@@ -110,7 +110,7 @@ def create_block_mask(
     if compute_dq_write_order:
         raise ValueError("compute_dq_write_order must be False: only kernels on a GPU use it")
     height, width = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
-    traced = trace(mask_mod, None, "mask_mod")
+    traced = trace(mask_mod, None, called(mask_mod, "mask_mod"))
     sizes = Sizes(B or 1, H or 1, Q_LEN, KV_LEN)
     counts = []
     for at in range(0, Q_LEN, height):

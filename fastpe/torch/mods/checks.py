@@ -36,6 +36,8 @@ def checked(
     return_aux: Any,
 ) -> Call:  # fmt: skip
     """Return the checked arguments, without those that only say what is returned."""
+    if torch._C._are_functorch_transforms_active():
+        raise RuntimeError("flex_attention does not support torch.func and torch.vmap: use fastpe.torch.attention")
     given = {"query": q, "key": k, "value": v}
     for name, x in given.items():
         if not isinstance(x, torch.Tensor):
@@ -46,8 +48,6 @@ def checked(
             raise NotImplementedError(f"NYI: {name} must be a 4D tensor, not one with {x.ndim} axes")
         if x.device.type != "cpu":
             raise ValueError(f"{name} must be in CPU memory, not on the device {x.device}")
-    if torch._C._are_functorch_transforms_active():
-        raise RuntimeError("flex_attention does not support torch.func and torch.vmap: use fastpe.torch.attention")
     q, k, v = _of_one_dtype(q, k, v)
     _check_shapes(q, k, v, block_mask, enable_gqa)
     if block_mask is not None:

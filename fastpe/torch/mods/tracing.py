@@ -52,6 +52,14 @@ _kept: OrderedDict[Hashable, _Kept] = OrderedDict()
 _lock = Lock()
 
 
+def called(mod: Any, argument: str) -> str:
+    """Return how errors name a mod."""
+    if not callable(mod):
+        raise TypeError(f"{argument} must be callable, not {type(mod).__name__}")
+    name = getattr(mod, "__name__", type(mod).__name__)
+    return f"{argument} {name!r}"
+
+
 def trace(mod: Callable[..., Any], dtype: torch.dtype | None, name: str) -> Traced:
     """Return a score_mod, whose score has this dtype, or a mask_mod if `dtype` is None. `name` is used in errors.
 

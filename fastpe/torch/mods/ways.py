@@ -15,7 +15,7 @@ from fastpe.torch.mods.form import NoForm
 from fastpe.torch.mods.grids import Sizes
 from fastpe.torch.mods.plan import Plan, plan
 from fastpe.torch.mods.sight import Sight
-from fastpe.torch.mods.tracing import Traced, trace
+from fastpe.torch.mods.tracing import Traced, called, trace
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,3 @@ def _sight(block_mask: BlockMask | None, sizes: Sizes) -> Sight:
     if key is not None:
         _sights[block_mask] = state, found
     return found
-
-
-def called(mod: Any, argument: str) -> str:
-    """Return how errors name a mod."""
-    if not callable(mod):
-        raise TypeError(f"{argument} must be callable, not {type(mod).__name__}")
-    name = getattr(mod, "__name__", type(mod).__name__)
-    return f"{argument} {name!r}"
