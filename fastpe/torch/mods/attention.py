@@ -204,7 +204,8 @@ def flex_report(
 def flex() -> Iterator[None]:
     """Replace PyTorch's `flex_attention` and `create_block_mask` by fastpe's inside a ``with`` block.
 
-    The functions are replaced in all modules that have imported them, for all threads.
+    The functions are replaced in all modules that have imported them, for all threads. A module that is imported inside
+    the block keeps fastpe's functions.
 
     Functions that were compiled before, as by ``torch.compile(flex_attention)``, keep PyTorch's: import the modules
     that compile it inside the block.
@@ -217,21 +218,25 @@ def flex() -> Iterator[None]:
     >>> with flex():
     ...     pytorch.flex_attention(q, q, q).sum().backward()
     """
-    pairs = [(pytorch.flex_attention, flex_attention), (pytorch.create_block_mask, create_block_mask)]
-    if pytorch.flex_attention is flex_attention:  # inside another block
-        pairs = []
-    for original, own in pairs:
-        replace(original, own)
+    pairs = (pytorch.flex_attention, flex_attention), (pytorch.create_block_mask, create_block_mask)
+    places = [place for original, own in pairs for place in replace(original, own)]
     try:
         yield
     finally:
-        for original, own in pairs:
-            replace(own, original)
+        for module, name, original in places:
+            setattr(module, name, original)
 
 
-def replace(one: Any, other: Any) -> None:
-    """Replace a function by another in all modules but those of fastpe."""
-    for module in list(sys.modules.values()):
-        for name, each in list(getattr(module, "__dict__", {}).items()):
-            if each is one and not getattr(module, "__name__", "").startswith("fastpe."):
-                setattr(module, name, other)
+def replace(one: Any, other: Any) -> list[tuple[Any, str, Any]]:
+    """Replace a function by another in all modules. Return the modules, the names there, and the function."""
+    if one is other:
+        return []
+    places = [
+        (module, name, one)
+        for module in list(sys.modules.values())
+        for name, each in list(getattr(module, "__dict__", {}).items())
+        if each is one
+    ]
+    for module, name, _ in places:
+        setattr(module, name, other)
+    return places

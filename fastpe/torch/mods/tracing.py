@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ class _Kept:
 
 _none = torch.empty(0)
 _kept: OrderedDict[Hashable, _Kept] = OrderedDict()
-_lock = Lock()
+_lock, _tracing = Lock(), RLock()  # PyTorch's tracer is for one thread at a time
 
 
 def called(mod: Any, argument: str) -> str:
@@ -78,7 +78,8 @@ def trace(mod: Callable[..., Any], dtype: torch.dtype | None, name: str) -> Trac
     with _lock:
         kept = _kept.get(key) if key is not None else None
     if kept is None:
-        result, tensors, reads_values = _trace(mod, dtype, name)
+        with _tracing:
+            result, tensors, reads_values = _trace(mod, dtype, name)
         if key is None or reads_values:
             return Traced(name, result, tensors, None)
         numbers = {id(x): place for place, x in enumerate(own)}
