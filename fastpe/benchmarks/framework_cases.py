@@ -49,12 +49,14 @@ def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
     Parameters
     ----------
     kind : str
-        For attention alone: ``alibi`` or ``packed`` (packed documents). For models: a key of `MODELS`, ``llama packed``
+        For attention alone: ``alibi`` or ``packed`` (packed documents). For `flex_attention`: ``flex alibi`` or ``flex
+        learned`` (a bias by offset). For models: a key of `MODELS`, ``llama packed``
         (packed documents, which the model recognises by their positions), or ``llama decode`` (one more token).
     length : int
         Number of tokens, or for ``llama decode`` the number of tokens in the cache.
     way : str
-        ``fastpe``, or a peer: ``eager`` or ``sdpa`` for models, ``sdpa`` or ``flex`` for attention alone.
+        ``fastpe``, or a peer: ``eager`` or ``sdpa`` for models, ``sdpa`` or ``flex`` for attention alone; ``dense`` and
+        ``slots`` (`fastpe.torch.attention`) are other peers of `flex_attention`.
     part : str
         ``forward`` or ``forward and backward``.
     threads : int
@@ -66,6 +68,8 @@ def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
     model, _, more = kind.partition(" ")
     if model in MODELS:
         return _decoded(length, way) if more == "decode" else _of_model(model, length, way, part, packed=bool(more))
+    if model == "flex":
+        return _timed(_by_mod(more, length, way), length, part)
     if kind == "alibi":
         problem = Problem(length, term="alibi")
         calls = torch_calls(problem, threads, way)
@@ -89,10 +93,14 @@ def _joined(found: tuple[Any, Mapping[str, Any]]) -> Sequence[Any]:
 
 def _packed(length: int, way: str, part: str) -> Call:
     """Causal attention within packed documents."""
+    return _timed(_attention(way, _documents(length, way)), length, part)
+
+
+def _timed(attend: Callable[..., Any], length: int, part: str) -> Call:
+    """Attention on the inputs of a `Problem`, with the gradients of queries, keys and values."""
     import torch
 
     q, k, v, dout = map(torch.from_numpy, Problem(length).inputs())
-    attend = _attention(way, _documents(length, way))
     if part == FORWARD:
 
         def forward() -> Sequence[Any]:
@@ -142,6 +150,40 @@ def _documents(length: int, way: str) -> Mapping[str, Any]:
         return (i // DOCUMENT == j // DOCUMENT) & (i >= j)
 
     return {"block_mask": create_block_mask(seen_by, None, None, length, length, device="cpu")}
+
+
+def _by_mod(term: str, length: int, way: str) -> Callable[..., Any]:
+    """Causal attention with a bias by offset, which `flex_attention` gets as a score_mod."""
+    import functools
+
+    import torch
+
+    import fastpe.torch as ours
+
+    heads = Problem(length).heads
+    offsets = torch.arange(1 - length, length)
+    slopes = torch.exp2(-8.0 * (torch.arange(heads) + 1) / heads)
+    learned = torch.randn(heads, 2 * length - 1, generator=torch.Generator().manual_seed(2))
+    table = slopes[:, None] * offsets if term == "alibi" else learned
+
+    def score_mod(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return score + (slopes[h] * (j - i) if term == "alibi" else learned[h, j - i + length - 1])
+
+    if way == "slots":
+        return functools.partial(ours.attention, causal=True, bias=table)
+    if way in ("sdpa", "dense"):
+        place = torch.arange(length)
+        later = place > place[:, None]
+        bias = table[:, place - place[:, None] + length - 1].masked_fill(later, -torch.inf)
+        if way == "sdpa":
+            return functools.partial(torch.nn.functional.scaled_dot_product_attention, attn_mask=bias)
+        return lambda q, k, v: (q @ k.mT * q.shape[-1] ** -0.5 + bias).softmax(-1) @ v
+    block = ours.create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length)
+    if way == "fastpe":
+        return functools.partial(ours.flex_attention, score_mod=score_mod, block_mask=block)
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return functools.partial(torch.compile(flex_attention), score_mod=score_mod, block_mask=block)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,10 +9,15 @@ from fastpe.benchmarks.attention_cases import BOTH, FORWARD
 from fastpe.benchmarks.figures import WrongResult, judged
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
 
-PEERS = {"eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention"}
+PEERS = {
+    "eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention",
+    "dense": "dense attention in PyTorch", "slots": "fastpe.torch.attention",
+}  # fmt: skip
 SKIPS, SKIPS_NOTHING = 1.5, 0.95
 """Goals for a peer's time divided by fastpe's: `SKIPS` if fastpe skips keys or needs no dense bias, `SKIPS_NOTHING`
 otherwise. `decoding` has the goals of calls with one query."""
+AS_SLOTS, AS_SHORT_SLOTS, AS_DENSE = 1 / 1.2, 1 / 1.5, 3.0
+"""Goals for `fastpe.torch.flex_attention` beside the same slots, the same slots for 128 tokens, and dense attention."""
 _SECONDS, _FEW_TURNS = 2.0, 2
 
 
@@ -43,6 +48,16 @@ CASES = (
     }),
     Case("Llama, documents of 512", "llama packed", (8192,), {"sdpa": {FORWARD: SKIPS}}),
     Case("Llama", "llama", (2048,), {"sdpa": {FORWARD: SKIPS_NOTHING, BOTH: SKIPS_NOTHING}}),
+    Case("FlexAttention, 128 tokens", "flex alibi", (128,), {
+        "slots": {FORWARD: AS_SHORT_SLOTS, BOTH: AS_SHORT_SLOTS},
+    }, 4),
+    *(Case(f"FlexAttention, {name}", f"flex {term}", (512, 4096), {
+        "dense": {BOTH: AS_DENSE}, "sdpa": {FORWARD: SKIPS, BOTH: SKIPS}, "flex": {FORWARD: SKIPS_NOTHING},
+        "slots": {FORWARD: AS_SLOTS, BOTH: AS_SLOTS},
+    }) for name, term in (("ALiBi", "alibi"), ("learned bias", "learned"))),
+    Case("FlexAttention, ALiBi, long", "flex alibi", (8192,), {
+        "flex": {FORWARD: SKIPS_NOTHING}, "slots": {FORWARD: AS_SLOTS, BOTH: AS_SLOTS},
+    }),
     Case("Llama, one token and a cache", "llama decode", decoding.LENGTHS, {"sdpa": {FORWARD: SKIPS_NOTHING}}, 4),
 )  # fmt: skip
 """For attention alone, SDPA gets a dense mask that is made before the timing. In models, each call makes the mask."""

@@ -16,10 +16,13 @@ except ImportError as error:
 from fastpe.torch.call import attention, two_sided
 from fastpe.torch.encoding import Encoding
 from fastpe.torch.heads import frequency_use, head_scores
+from fastpe.torch.mods.attention import FlexReport, flex, flex_attention, flex_report
+from fastpe.torch.mods.block_mask import create_block_mask
 from fastpe.torch.patches import patch
 from fastpe.torch.rotary import rotated
 from fastpe.torch.transformers import register_transformers
 
 __all__ = [
-    "Encoding", "attention", "frequency_use", "head_scores", "patch", "register_transformers", "rotated", "two_sided",
+    "Encoding", "FlexReport", "attention", "create_block_mask", "flex", "flex_attention", "flex_report",
+    "frequency_use", "head_scores", "patch", "register_transformers", "rotated", "two_sided",
 ]  # fmt: skip

@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 
+from fastpe.base.validation import truth
 from fastpe.torch.layer import Part, attend
+from fastpe.torch.mods.attention import flex_attention, replace
+from fastpe.torch.mods.block_mask import create_block_mask
 
 _HARMLESS = frozenset({  # arguments that models pass to every layer, and that need no action if there is a mask
     "cache_position", "deterministic", "grid_thw", "hidden_states", "labels", "logits_to_keep", "max_length_k",
@@ -34,7 +37,7 @@ _WHOLE = (int, torch.SymInt)
 _OF_T5 = ["self", "query_length", "key_length", "device", "past_seen_tokens"]
 
 
-def register_transformers() -> None:
+def register_transformers(flex: bool = False) -> None:
     """Register fastpe's attention with Hugging Face transformers, as ``attn_implementation="fastpe"``.
 
     Afterwards `from_pretrained`, `from_config` and `set_attn_implementation` accept that name. Results equal those of
@@ -54,6 +57,13 @@ def register_transformers() -> None:
 
     For BLOOM, MPT and Falcon, use `patch`. ``bench/results/transformers.md`` in the repository lists every model class
     of transformers, with the result of a comparison with eager attention.
+
+    Parameters
+    ----------
+    flex : bool
+        Whether models with ``attn_implementation="flex_attention"`` use `flex_attention` and `create_block_mask` of
+        this package, so that they can be trained on a CPU. Dropout and sinks remain unsupported: transformers refuses
+        them there.
 
     Raises
     ------
@@ -78,6 +88,12 @@ def register_transformers() -> None:
     except ImportError as error:
         raise ImportError("register_transformers needs transformers 5: pip install 'transformers>=5'") from error
     _refuse_tables(PreTrainedModel)
+    if truth("flex", flex):
+        from transformers import masking_utils
+        from transformers.integrations import flex_attention as theirs
+
+        replace(theirs.compile_friendly_flex_attention, _flex)
+        theirs.create_block_mask = masking_utils.create_block_mask = create_block_mask
 
 
 def register(name: str, split: Callable[..., list[Part]]) -> None:
@@ -99,6 +115,11 @@ def register(name: str, split: Callable[..., list[Part]]) -> None:
 def _whole(module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, given: dict[str, Any]) -> list[Part]:
     """Return all heads of a layer as one part."""
     return [Part(None, q, k, given)]
+
+
+def _flex(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, training: bool = False, **options: Any) -> Any:
+    """Replace transformers' `compile_friendly_flex_attention`."""
+    return flex_attention(query, key, value, **options)
 
 
 def _refuse_tables(model: Any) -> None:

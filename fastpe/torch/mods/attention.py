@@ -1,0 +1,242 @@
+"""`flex_attention`, `flex_report` and `flex`: the public functions."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.attention import flex_attention as pytorch
+from torch.nn.attention.flex_attention import BlockMask
+
+from fastpe.torch.mods import compiled, rows
+from fastpe.torch.mods.block_mask import create_block_mask
+from fastpe.torch.mods.checks import checked
+from fastpe.torch.mods.ways import attended, way_of
+
+
+@dataclass(frozen=True)
+class FlexReport:
+    """How `flex_attention` computes a call.
+
+    Attributes
+    ----------
+    way : str
+        "slots": in O(N) memory. "chunks": with slots, and arrays of a chunk of queries and all keys. "fallback":
+        PyTorch computes all scores of a chunk.
+    slots : tuple of str
+        The slots and options of `fastpe.torch.attention` that are used.
+    spans : bool
+        Whether the keys that a query sees are given as a span.
+    masks : bool
+        Whether there is a mask of queries and keys.
+    rows : int
+        Number of queries in a chunk.
+    reasons : tuple of str
+        Why memory is not O(N).
+    """
+
+    way: str
+    slots: tuple[str, ...]
+    spans: bool
+    masks: bool
+    rows: int
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = {
+            "slots": "fastpe's kernels, in O(N) memory",
+            "chunks": f"fastpe's kernels, {self.rows} queries at a time",
+            "fallback": f"PyTorch, {self.rows} queries at a time",
+        }
+        lines = [f"{self.way}: {words[self.way]}"]
+        lines += [f"slots: {', '.join(self.slots)}"] * bool(self.slots)
+        seen = "a span of keys for each query" * self.spans, "a mask of queries and keys" * self.masks
+        lines += [f"hidden keys: {' and '.join(filter(None, seen))}"] * any(seen)
+        return "\n".join([*lines, *(f"because: {each}" for each in self.reasons)])
+
+
+def flex_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Callable[..., torch.Tensor] | None = None,
+    block_mask: BlockMask | None = None, scale: float | None = None, enable_gqa: bool = False,
+    return_lse: bool = False, kernel_options: Any = None, *, return_aux: Any = None, fallback: str = "chunks",
+) -> Any:  # fmt: skip
+    """PyTorch's `flex_attention
+    <https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html>`_ on a CPU, with gradients.
+
+    A score_mod or mask_mod is run once, on scalars, and its operations are read. Biases by offset, ALiBi, soft caps,
+    factors, windows, documents and padding become slots of `attention`, in O(N) memory. Numbers of queries and keys are
+    computed for a chunk of queries at a time. Whatever has no such form is computed by PyTorch, a chunk at a time.
+
+    Parameters
+    ----------
+    query : (B, H, N, D) tensor, float64, float32, float16 or bfloat16, on the CPU
+        Queries.
+    key : (B, Hk, M, D) tensor of the same dtype
+        Keys. With a `block_mask` for B samples, keys and values may have one sample.
+    value : (B, Hk, M, Dv) tensor of the same dtype
+        Values.
+    score_mod : callable, optional
+        Function of a score, and of the indices of sample, query head, query and key, all scalar tensors; it returns the
+        score that is used. Tensors that it captures get gradients.
+    block_mask : torch.nn.attention.flex_attention.BlockMask, optional
+        Which keys are seen, from `create_block_mask` or PyTorch's function of that name.
+    scale : float, optional
+        Factor on the products of queries and keys, by default 1/sqrt(D).
+    enable_gqa : bool
+        Whether there may be fewer key heads than query heads.
+    return_lse : bool
+        Whether to also return the logarithm of the softmax denominator. Deprecated in PyTorch: use `return_aux`.
+    kernel_options : dict, optional
+        Options of PyTorch's kernels. They are ignored, but a `BACKEND` that needs a GPU is refused.
+    return_aux : torch.nn.attention.flex_attention.AuxRequest, optional
+        Which other results to return. `max_scores` is not available on a CPU.
+    fallback : str
+        "chunks", or "error": what has no form is refused.
+
+    Returns
+    -------
+    out : (B, H, N, Dv) tensor
+        In the dtype of `query`; under `torch.autocast`, in autocast's dtype. Zero for queries that see no key.
+    aux : torch.nn.attention.flex_attention.AuxOutput
+        Only with `return_aux`: `lse` is a (B, H, N) tensor, float32 if `query` has half precision.
+
+    Raises
+    ------
+    ValueError
+        If arguments do not fit together, if a mod cannot be traced, or if it gives NaN or infinity to a visible key.
+    IndexError
+        If a mod reads past the end of a tensor for a visible key.
+    NotImplementedError
+        For nested tensors, tensors without four axes, and `max_scores`.
+    RuntimeError
+        For a sliced BlockMask, and inside transforms of `torch.func`.
+
+    Notes
+    -----
+    **Mods** are traced again if they capture another kind of object than tensors, numbers, strings and functions, or if
+    these differ. What a captured tensor holds may always change. Values must not be read in Python (use `torch.where`
+    instead of ``if``), tensors must not be written to, and no random numbers may be drawn. Only minus infinity hides a
+    key: a query all of whose scores are -1e9 returns the mean of the values.
+
+    **Memory.** `flex_report` tells how a call is computed. What has no form takes about ten times as long, in as much
+    memory as a chunk needs.
+
+    **Derivatives.** A second derivative raises an error, except where PyTorch computes the scores. The mask_mod of a
+    BlockMask must not capture tensors that require gradients, as in PyTorch.
+
+    References
+    ----------
+    Dong et al. 2024, "Flex Attention: A Programming Model for Generating Optimized Attention Kernels"
+    (arXiv:2412.05496).
+
+    Examples
+    --------
+    >>> import torch
+    >>> q = torch.randn(1, 2, 100, 16, requires_grad=True)
+    >>> slopes = torch.tensor([0.5, 0.25], requires_grad=True)
+    >>> causal = create_block_mask(lambda b, h, q, k: q >= k, None, None, 100, 100)
+    >>> out = flex_attention(q, q, q, lambda score, b, h, q, k: score + slopes[h] * (k - q), causal)
+    >>> out.sum().backward()
+    >>> slopes.grad.shape
+    torch.Size([2])
+    """
+    if fallback not in ("chunks", "error"):
+        raise ValueError(f"fallback must be 'chunks' or 'error', not {fallback!r}")
+    if torch.compiler.is_compiling():
+        out, lse = compiled.attend(query, key, value, score_mod, block_mask, scale, enable_gqa, fallback)
+    else:
+        call = checked(query, key, value, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux)
+        out, lse = attended(call, score_mod, block_mask, fallback)
+    if return_aux is not None:
+        return out, pytorch.AuxOutput(lse=lse if return_aux.lse else None, max_scores=None)
+    return (out, lse) if return_lse else out
+
+
+def flex_report(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Callable[..., torch.Tensor] | None = None,
+    block_mask: BlockMask | None = None, scale: float | None = None, enable_gqa: bool = False, **options: Any,
+) -> FlexReport:  # fmt: skip
+    """Return how `flex_attention` computes a call with these arguments, without computing it.
+
+    Parameters
+    ----------
+    query, key, value, score_mod, block_mask, scale, enable_gqa, **options
+        As for `flex_attention`.
+
+    Returns
+    -------
+    report : FlexReport
+        The way, the slots, and the reasons why memory is not O(N). ``print(report)`` says it in words.
+
+    Raises
+    ------
+    ValueError, IndexError, NotImplementedError, RuntimeError
+        As for `flex_attention`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> q = torch.zeros(1, 2, 100, 16)
+    >>> print(flex_report(q, q, q, lambda score, b, h, q, k: torch.where(q >= k, score + (k - q), -torch.inf)))
+    slots: fastpe's kernels, in O(N) memory
+    slots: bias, scale
+    hidden keys: a span of keys for each query
+    """
+    call = checked(query, key, value, block_mask, scale, enable_gqa, False, options.get("kernel_options"), None)
+    way = way_of(call, score_mod, block_mask)
+    if way.plan is None:
+        return FlexReport("fallback", (), False, False, rows.fallback_chunks(call.sizes)[0].stop, way.reasons)
+    own = way.plan
+    parts = rows.chunks(own)
+    used = {*own.slots, *(["softcap"] if own.softcap else []), *(["rectify"] if own.rectify else [])}
+    used |= {"scores"} if own.scores else set()
+    dense = bool(own.added or own.scores or own.sight.masks)
+    one_by_one = len(parts) > 1 or not own.sight.is_known or any(own.scores + own.added)
+    return FlexReport(
+        "chunks" if dense and one_by_one else "slots", tuple(sorted(used)), own.sight.spans is not None,
+        bool(own.added or own.sight.masks), parts[0].stop if parts else 0, way.reasons,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def flex() -> Iterator[None]:
+    """Replace PyTorch's `flex_attention` and `create_block_mask` by fastpe's inside a ``with`` block.
+
+    The functions are replaced in all modules that have imported them, for all threads. A module that is imported inside
+    the block keeps fastpe's functions.
+
+    Functions that were compiled before, as by ``torch.compile(flex_attention)``, keep PyTorch's: import the modules
+    that compile it inside the block.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.nn.attention import flex_attention as pytorch
+    >>> q = torch.ones(1, 1, 3, 4, requires_grad=True)
+    >>> with flex():
+    ...     pytorch.flex_attention(q, q, q).sum().backward()
+    """
+    pairs = (pytorch.flex_attention, flex_attention), (pytorch.create_block_mask, create_block_mask)
+    places = [place for original, own in pairs for place in replace(original, own)]
+    try:
+        yield
+    finally:
+        for module, name, original in places:
+            setattr(module, name, original)
+
+
+def replace(one: Any, other: Any) -> list[tuple[Any, str, Any]]:
+    """Replace a function by another in all modules. Return the modules, the names there, and the function."""
+    if one is other:
+        return []
+    places = [
+        (module, name, one)
+        for module in list(sys.modules.values())
+        for name, each in list(getattr(module, "__dict__", {}).items())
+        if each is one
+    ]
+    for module, name, _ in places:
+        setattr(module, name, other)
+    return places

@@ -1,0 +1,113 @@
+"""What a mod captures: the tensors, and a key that is equal for two mods that compute the same from their tensors."""
+
+import functools
+import types
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_BY_VALUE = (int, float, complex, bool, str, bytes, type(None), type(...), torch.dtype, torch.device)
+_FIXED = (types.BuiltinFunctionType, types.BuiltinMethodType, type, type(torch.add))
+_STABLE = ("torch", "math", "operator", "builtins")
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A mod that the compiler has turned into a graph, whose last inputs are the captured tensors."""
+
+    graph: Callable[..., torch.Tensor]
+    inputs: tuple[Any, ...]
+
+    def __call__(self, *given: torch.Tensor) -> torch.Tensor:
+        """Return the value of the graph."""
+        return self.graph(*given, *self.inputs)
+
+
+class Changeable(Exception):
+    """A mod captures an object whose content cannot be compared."""
+
+
+def captured(mod: Callable[..., Any]) -> tuple[Hashable, list[torch.Tensor]]:
+    """Return a key of the mod, and the tensors that it captures.
+
+    Two mods with equal keys run the same code with the same numbers and strings, on tensors with the same shapes and
+    dtypes. Their tensors, in the order of the lists, may differ.
+
+    Raises
+    ------
+    Changeable
+        If the mod captures anything else than functions, tensors, numbers and strings.
+    """
+    tensors: list[torch.Tensor] = []
+    numbers: dict[int, int] = {}
+    key = tuple(_key(mod, tensors, numbers, set()))
+    return (torch.get_default_dtype(), *key), tensors
+
+
+def _key(value: Any, tensors: list[torch.Tensor], numbers: dict[int, int], met: set[int]) -> Iterator[Hashable]:
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        if id(value) not in numbers:
+            numbers[id(value)] = len(tensors)
+            tensors.append(value)
+        yield numbers[id(value)], kind, value.shape, value.stride(), value.dtype, value.device, value.requires_grad
+    elif kind in _BY_VALUE:
+        yield kind, repr(value) if kind is float else value  # repr: 0.0 and -0.0 differ, and NaN equals itself
+    elif isinstance(value, _FIXED) or _is_stable(value):
+        yield value
+    elif kind is types.FunctionType:
+        if id(value) in met:
+            yield "again"
+            return
+        met.add(id(value))
+        names = tuple((value.__kwdefaults__ or {}).items())
+        for each in (value.__defaults__ or (), names, _contents(value), _globals(value)):
+            yield value.__code__
+            yield from _key(each, tensors, numbers, met)
+    elif kind is Lifted:
+        yield value.graph
+        yield from _key(value.inputs, tensors, numbers, met)
+    elif kind is functools.partial:
+        for each in (value.func, value.args, tuple(value.keywords.items())):
+            yield from _key(each, tensors, numbers, met)
+    elif kind is tuple:
+        yield tuple, len(value)
+        for each in value:
+            yield from _key(each, tensors, numbers, met)
+    else:
+        raise Changeable(kind.__name__)
+
+
+def _is_stable(value: Any) -> bool:
+    """Whether a value is a module, or a function without captures, of PyTorch or of Python's mathematics."""
+    if isinstance(value, types.ModuleType):
+        name = value.__name__
+    elif isinstance(value, types.FunctionType) and value.__closure__ is None:
+        name = value.__module__ or ""
+    else:
+        return False
+    return name.partition(".")[0] in _STABLE
+
+
+def _contents(function: types.FunctionType) -> tuple[Any, ...]:
+    found = []
+    for cell in function.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # a variable that is not assigned yet
+            raise Changeable("an empty cell") from None
+    return tuple(found)
+
+
+def _globals(function: types.FunctionType) -> tuple[tuple[str, Any], ...]:
+    own = function.__globals__
+    return tuple((name, own[name]) for name in _names(function.__code__) if name in own)
+
+
+@functools.lru_cache(1024)
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names of globals and attributes in a function and in those inside it."""
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return tuple(sorted(set(code.co_names).union(*map(_names, inner))))

@@ -1,0 +1,143 @@
+"""`flex_attention` under `torch.compile`: an operator that PyTorch's compiler does not look into.
+
+PyTorch's compiler turns mods into graphs whose captured tensors are inputs, for its own `flex_attention`. The same code
+of the compiler is used here. The graphs are kept under a random name, which is an argument of the operator.
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._dynamo.variables import higher_order_ops as compiler
+from torch._ops import HigherOrderOperator
+from torch.nn.attention import flex_attention as pytorch
+from torch.nn.attention.flex_attention import BlockMask
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from fastpe.torch.mods import checks, ways
+from fastpe.torch.mods.captured import Lifted
+from fastpe.torch.operators import differentiable
+
+
+class _Graphs(NamedTuple):
+    """The graphs of score_mod and mask_mod, and how their inputs are joined to a list."""
+
+    score: Any
+    mask: Any
+    spec: TreeSpec
+    leaves: tuple[Any, ...]  # constants; `_TENSOR` or `_NUMBER` for the next one of a list
+
+
+_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+_TENSOR, _NUMBER = object(), object()
+# Inside an operator, autograd and torch.vmap are off. With these they work as they do here.
+_OUTSIDE = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+_kept: dict[str, _Graphs] = {}
+_names: dict[tuple[int, int, int], str] = {}
+
+
+def attend(
+    q: Any, k: Any, v: Any, score_mod: Any, block_mask: Any, scale: Any, enable_gqa: bool, fallback: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return output and lse, in code that the compiler reads. Arguments are checked when the operator runs."""
+    q, k, v = checks.lowered(q, k, v)
+    score_mod = pytorch._identity if score_mod is None else score_mod
+    block_mask = pytorch._create_empty_block_mask(q, k) if block_mask is None else block_mask
+    options = {"scale": scale, "enable_gqa": enable_gqa, "fallback": fallback}
+    lists = [getattr(block_mask, name) for name in _LISTS]
+    block = (*block_mask.seq_lengths, *block_mask.BLOCK_SIZE, *lists, block_mask.mask_mod)
+    found: tuple[torch.Tensor, torch.Tensor] = _traced(q, k, v, score_mod, block, scale, options)
+    return found
+
+
+class _Traced(HigherOrderOperator):
+    def __init__(self) -> None:
+        super().__init__("fastpe_flex_attention")
+
+    def __call__(
+        self, q: Any, k: Any, v: Any, score: Any, block_mask: Any, scale: Any, options: Any, of_score: Any = (),
+        of_mask: Any = (),
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Call the operator with the graphs that the compiler made."""
+        leaves, spec = tree_flatten((block_mask[:-1], tuple(of_score), tuple(of_mask)))
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        numbers = [x for x in leaves if isinstance(x, int | torch.SymInt) and not isinstance(x, bool)]
+        key = id(score), id(block_mask[-1]), len(leaves)
+        if key not in _names:
+            kinds = tuple(
+                _TENSOR if isinstance(x, torch.Tensor)
+                else _NUMBER if isinstance(x, int | torch.SymInt) and not isinstance(x, bool) else x
+                for x in leaves
+            )  # fmt: skip
+            _names[key] = uuid.uuid4().hex  # not a number: compiled code that is stored may be loaded elsewhere
+            _kept[_names[key]] = _Graphs(score, block_mask[-1], spec, kinds)
+        return tuple(  # type: ignore[return-value]
+            _operator(
+                [q, k, v, *tensors], numbers, _names[key], options["scale"], options["enable_gqa"], options["fallback"]
+            )
+        )
+
+
+_traced = _Traced()
+if hasattr(compiler, "_hop_name_to_variable_class"):  # otherwise the compiler refuses the call
+    compiler._hop_name_to_variable_class["fastpe_flex_attention"] = compiler.FlexAttentionHigherOrderVariable
+
+
+def _run(
+    tensors: Sequence[torch.Tensor], numbers: Sequence[int], name: str, scale: float | None, enable_gqa: bool,
+    fallback: str,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    graphs = _kept[name]
+    (q, k, v), rest, counts = tensors[:3], iter(tensors[3:]), iter(numbers)
+    leaves = [next(rest) if x is _TENSOR else next(counts) if x is _NUMBER else x for x in graphs.leaves]
+    block, of_score, of_mask = tree_unflatten(leaves, graphs.spec)
+    score_mod = Lifted(graphs.score, of_score)
+    mask = BlockMask.from_kv_blocks(
+        *block[4:], seq_lengths=block[:2], BLOCK_SIZE=block[2:4], mask_mod=Lifted(graphs.mask, of_mask),
+    )  # fmt: skip
+    call = checks.checked(q, k, v, mask, scale, enable_gqa, False, None, None)
+    return ways.attended(call, score_mod, mask, fallback)
+
+
+@torch.library.custom_op("fastpe::flex_attention", mutates_args=())
+def _operator(
+    tensors: Sequence[torch.Tensor], numbers: Sequence[int], name: str, scale: float | None, enable_gqa: bool,
+    fallback: str,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.no_grad():
+        out, lse = _run([x.detach() for x in tensors], numbers, name, scale, enable_gqa, fallback)
+    return out.contiguous(), lse.contiguous()
+
+
+@torch.library.custom_op("fastpe::flex_attention_backward", mutates_args=())
+def _gradients(
+    douts: Sequence[torch.Tensor | None], outputs: Sequence[torch.Tensor], wanted: Sequence[bool],
+    tensors: Sequence[torch.Tensor], numbers: Sequence[int], name: str, scale: float | None, enable_gqa: bool,
+    fallback: str,
+) -> list[torch.Tensor]:  # fmt: skip
+    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.enable_grad():
+        own = [x.detach().requires_grad_(wants) for x, wants in zip(tensors, wanted, strict=True)]
+        found = _run(own, numbers, name, scale, enable_gqa, fallback)
+        pairs = [(x, dx) for x, dx in zip(found, douts, strict=True) if dx is not None]
+        leaves = [x for x, wants in zip(own, wanted, strict=True) if wants]
+        outs, back = zip(*pairs, strict=True)
+        gradients = torch.autograd.grad(outs, leaves, back, allow_unused=True)
+    return [torch.zeros_like(x) if dx is None else dx.contiguous() for x, dx in zip(leaves, gradients, strict=True)]
+
+
+@_operator.register_fake
+def _outlines(tensors: Sequence[torch.Tensor], *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    q, _, v = tensors[:3]
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=dtype)
+
+
+@_gradients.register_fake
+def _gradient_outlines(
+    douts: Any, outputs: Any, wanted: Sequence[bool], tensors: Sequence[torch.Tensor], *rest: Any
+) -> list[torch.Tensor]:
+    return [x.new_empty(x.shape) for x, wants in zip(tensors, wanted, strict=True) if wants]
+
+
+differentiable(_operator, _gradients, "flex_attention", keeps=False)
