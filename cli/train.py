@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from fastpe.training.loop import TrainResult
 
 
-_TOKENS = load_task("text").options["tokens"].choices
-
 _OPTIONS = {
     "Common": [
         *settings("Common"),
@@ -49,8 +47,10 @@ _OPTIONS = {
             "--task-option", "task_options", multiple=True, metavar="K=V", help="Option of the task; may be repeated."
         ),
         option(
-            "--tokens", type=click.Choice(_TOKENS),
-            help="For --task text: whether a token is a byte or a character.  [default: bytes]",
+            "--tokens", metavar="bytes|characters|bpe:N|FILE|ids",
+            help="For --task text: what a token is. bytes; characters; bpe:N: subwords, a byte-pair encoding of N tokens "
+            "that is trained on the training part of the text; FILE: subwords of a tokenizer.json; ids: the numbers in "
+            "a .bin or .npy file.  [default: bytes; ids for a .bin or .npy file]",
         ),
         *settings("Data"),
     ],

@@ -48,6 +48,9 @@ _TENFOLD = math.log(10.0)  # a ratio of errors with the strongest colour
 _GOOD = ("better", "TRUE", "TRUE IF", "HOLDS")
 _BAD = ("worse", "FALSE", "DOES NOT HOLD", "IMPOSSIBLE")
 _CHANCE = 1e-3  # smaller shares of answers that guessing gets right are not shown
+_NOT_LISTED = {
+    "encoding", "options", "task", "seed", "digest", "alphabet", "text_places", "tokenizer", "tokenizer_content",
+}  # fmt: skip
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "="}
 
 
@@ -345,7 +348,7 @@ def _settings(study: Study) -> Section:
     configs = {pair: study.config_of(*pair) for pair in itertools.product(study.tasks, study.encodings)}
     rows = []
     for field in fields(next(iter(configs.values()))):
-        if field.name in ("encoding", "options", "task", "seed", "digest", "alphabet", "text_places"):
+        if field.name in _NOT_LISTED:
             continue
         values = {pair: getattr(config, field.name) for pair, config in configs.items()}
         changed = {pair: value for pair, value in values.items() if value not in (field.default, {}, None)}

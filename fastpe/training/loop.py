@@ -36,7 +36,7 @@ from fastpe.training.progress import TrainingBar, can_be_drawn
 from fastpe.training.run_folder import Run
 from fastpe.training.schedule import rate
 from fastpe.training.stopping import RISING, Progress, reason_to_end
-from fastpe.training.text_data import TextData, text_parts
+from fastpe.training.text_data import TextData, predicted_bytes, text_parts
 from fastpe.training.validation import TextValidation, Validation, validation_of
 
 if TYPE_CHECKING:
@@ -247,6 +247,7 @@ def _train(
     config = config.tested()
     if not resume:  # with `resume`, the check follows below, because a finished run draws no data
         check_data(config)
+        config = config.with_tokenizer()
     if out is not None and not callable(out):
         config = check_target(validation.path("out", out), config, resume)
     options = registry.option_values(config.encoding, config.options)
@@ -427,11 +428,11 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
 
 def _tested(config: TrainConfig, model: Transformer, threads: int | None, notify: Listener) -> dict[str, Any]:
     """Return `test` and `validation`. For a text, `validation` uses the complete validation part."""
-    if (symbols := config.symbols) is not None:
-        tokens = text_parts(config)[1]
+    if config.symbols is not None:
+        tokens, size = text_parts(config)[1], predicted_bytes(config)
         lengths = [int(length) for length in config.test_lengths]
-        whole = text_metrics.text_metrics(model, tokens, min(config.train_length, len(tokens) - 1), symbols, threads)
-        return {"test": text_metrics.test_text(model, tokens, lengths, symbols, threads, notify), "validation": whole}
+        whole = text_metrics.text_metrics(model, tokens, min(config.train_length, len(tokens) - 1), size, threads)
+        return {"test": text_metrics.test_text(model, tokens, lengths, size, threads, notify), "validation": whole}
     test = evaluate(
         model,
         config.test_lengths,

@@ -5,6 +5,7 @@
 ``checkpoint.safetensors``  the state for resuming: parameters, moments of Adam, epoch and step, and, with
                         validation, the parameters after the best epoch
 ``start.safetensors``   if the run starts from another one: the parameters before the first update
+``tokenizer.json``      if tokens are subwords: the tokenizer
 ``metrics.jsonl``       one line per epoch
 ``model.safetensors``   the parameters after the last or the best epoch, which `load` reads
 ``result.json``         the training loss and the test metrics
@@ -28,6 +29,7 @@ from fastpe.base.stored import DamagedFileError, damaged
 from fastpe.model import loading, model_file
 from fastpe.model.adam import GROUPS, Adam
 from fastpe.model.transformer import Transformer
+from fastpe.text import subwords
 from fastpe.training import config_file, forms, metrics_file, result_file
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError, read_config
@@ -35,7 +37,9 @@ from fastpe.training.stopping import Progress
 
 _BEST = "best."  # prefix of the names of the best epoch's parameters
 _CHECKPOINT, _MODEL, _START = "checkpoint.safetensors", "model.safetensors", "start.safetensors"
-FILES = (config_file.NAME, _CHECKPOINT, _START, metrics_file.NAME, _MODEL, result_file.NAME, result_file.SEAL)
+FILES = (
+    config_file.NAME, _CHECKPOINT, _START, subwords.NAME, metrics_file.NAME, _MODEL, result_file.NAME, result_file.SEAL,
+)  # fmt: skip
 
 
 class Run:
@@ -110,6 +114,7 @@ class Run:
             with contextlib.suppress(PermissionError):  # the parent may be writable but not readable
                 files.sync_folder(self.path.parent)
             config_file.write(self.path, self._record)
+            self._keep_tokenizer()
         except OSError as error:
             if error.errno is None:  # a signal handler raised it, not the operating system
                 raise
@@ -162,6 +167,7 @@ class Run:
                 run._record = config_file.read(path)
                 if run.config.epochs != stored.epochs:
                     run._set_epochs(stored)
+                run._keep_tokenizer()
                 run._note_environment()
                 if run.config.text_places != stored.text_places and config_file.note_text(run._record, run.config):
                     config_file.write(path, run._record)
@@ -169,6 +175,11 @@ class Run:
             run.close()
             raise
         return run
+
+    def _keep_tokenizer(self) -> None:
+        """Write the tokenizer, unless the folder has it."""
+        if self.config.tokenizer_content and not os.path.lexists(self.path / subwords.NAME):
+            files.write_file(self.path / subwords.NAME, self.config.tokenizer_content)
 
     def _note_environment(self) -> None:
         """Record, with a note, that an unfinished run continues with other versions or on another CPU."""
