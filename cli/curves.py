@@ -47,10 +47,8 @@ def on_texts(runs: Sequence[Path], data: Path | None, bands: str | None = None) 
     found = [_on_text(run, data, moved) for run in runs]
     if len({each.digest for each in found}) > 1:
         raise click.UsageError("these runs were trained on different texts: name one text for all of them, --data FILE")
-    if (
-        len({each.model.vocabulary and (each.model.vocabulary.kind, each.model.vocabulary.digest) for each in found})
-        > 1
-    ):
+    vocabularies = [each.model.vocabulary for each in found]
+    if len({(each.kind, each.digest) for each in vocabularies if each is not None}) > 1:
         raise click.UsageError(
             "these runs have different tokens: their losses per token and lengths cannot be compared. Measure each run "
             "by itself, and compare bits per byte"
@@ -92,7 +90,8 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
         config = replace(config, text_places=(str(data),))
     if config is None:
         raise click.UsageError(f"{run} is a model file, which names no text: name one, --data FILE")
-    digest = f"{config.digest} {config.chosen.options}"
+    division = {name: value for name, value in config.chosen.options.items() if name != "tokens"}
+    digest = f"{config.digest} {division}"
     tokens = text_parts(config)[1]
     return OnText(run, run.name, model, tokens, validation_documents(config), digest, predicted_bytes(config))
 

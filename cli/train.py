@@ -48,9 +48,9 @@ _OPTIONS = {
         ),
         option(
             "--tokens", metavar="bytes|characters|bpe:N|FILE|ids",
-            help="For --task text: what a token is. bytes; characters; bpe:N: subwords, a byte-pair encoding of N tokens "
-            "that is trained on the training part of the text; FILE: subwords of a tokenizer.json; ids: the numbers in "
-            "a .bin or .npy file.  [default: bytes; ids for a .bin or .npy file]",
+            help="For --task text: what a token is. bytes; characters; bpe:N: one of N subwords of a byte-pair "
+            "encoding that is trained on the training part of the text; FILE: a subword of a tokenizer.json; ids: a "
+            "number in a .bin or .npy file.  [default: bytes; ids for a .bin or .npy file]",
         ),
         *settings("Data"),
     ],

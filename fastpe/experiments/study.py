@@ -37,8 +37,8 @@ SETTINGS = {f.name for f in fields(TrainConfig) if f.compare} - {
 """The settings that a study may set for its runs."""
 SETTINGS_HELP = "help(fastpe.TrainConfig) lists them"
 _NEVER_CHOSEN = {
-    "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "tokenizer", "test_lengths", "test_sequences",
-    "validation",
+    "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "tokenizer", "test_lengths",
+    "test_sequences", "validation",
 }  # fmt: skip
 """Settings that define the task or how it is measured: validation scores for different values are not comparable."""
 _OF_TEXT = ("digest", "alphabet", "tokenizer", "vocabulary")
@@ -299,7 +299,8 @@ class Study:
             found = {tuple(getattr(config, name) for name in _OF_TEXT) for config in configs}
             facts = dict(zip(_OF_TEXT, found.pop(), strict=True))
             known = facts["digest"] is not None and not found  # several digests: the encodings use different texts
-            tasks[task] = entry | {name: fact for name, fact in facts.items() if fact is not None} if known else entry
+            stated = {name: fact for name, fact in facts.items() if known and fact is not None}
+            tasks[task] = {**entry, **stated}
         return replace(self, tasks=tasks)
 
     def part(self, number: int, of: int) -> list[RunKey]:

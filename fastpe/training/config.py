@@ -318,8 +318,8 @@ class TrainConfig(ModelConfig):
         found = corpus.read_known(self.text_places or (self.data,), self.digest, *how)
         if self.tokenizer not in (None, found.vocabulary.digest):
             raise ValueError(
-                f"tokens {tokens!r} must have the SHA-256 {self.tokenizer} of the settings, not {found.vocabulary.digest}: "
-                "they were trained by another version of the package tokenizers"
+                f"tokens {tokens!r} must have the SHA-256 {self.tokenizer} of the settings, not "
+                f"{found.vocabulary.digest}: another version of the package tokenizers made them"
             )
         return found
 

@@ -29,7 +29,8 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         ),
         "data": Setting(
             "Training data. fixed: one training set for all epochs; fresh: a new one in every epoch; PATH: for --task "
-            "text, a file, a folder of files, or a file of tokens (.bin of nanoGPT, .npy).  [default: fixed for tasks of numbers, fresh for tasks of tokens]",
+            "text, a file, a folder of files, or a file of tokens (nanoGPT's .bin, or .npy).  [default: fixed for "
+            "tasks of numbers, fresh for tasks of tokens]",
             "fixed|fresh|PATH",
         ),
         "train_length": Setting("Training length: the length of the longest training input."),
