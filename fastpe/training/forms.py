@@ -52,7 +52,12 @@ CONFIG = record(
         **_ENVIRONMENT,
         "resumed": each(record(_ENVIRONMENT, optional={"epochs": whole(1, 2**40)})),
     },
-    optional={"encodings": own_files.FORM, "tasks": own_files.FORM, "text": text},
+    optional={
+        "encodings": own_files.FORM,
+        "tasks": own_files.FORM,
+        "text": text,
+        "start": record({"left_out": each(text), "initial": each(text)}),
+    },
 )
 """Form of ``config.json``, without its checksum."""
 

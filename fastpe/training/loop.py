@@ -251,7 +251,7 @@ def _train(
     if out is not None and not callable(out):
         config = check_target(validation.path("out", out), config, resume)
     options = registry.option_values(config.encoding, config.options)
-    begin = starting_weights.weights(config) if config.start_from is not None and not resume else None
+    begin = starting_weights.start(config) if config.start_from is not None and not resume else None
     model = Transformer(config.model)
     model.vocabulary = config.symbols
     if out is not None:
@@ -262,14 +262,15 @@ def _train(
         result = _restore(run, state)
         if resume and result is None:
             check_data(config)
-        if config.start_from is not None and state.progress.step == 0:
-            _start(config, run, model, begin)
+        lacking = (
+            _start(config, run, model, begin) if config.start_from is not None and state.progress.step == 0 else []
+        )
         if run is not None and run.new_epochs and state.ended in ("solved", "validation"):
             done = f"training had ended after epoch {state.progress.epoch}: in validation {_why(state.ended)}"
             run.notes.append(f"{done}. More epochs change nothing")
         notes = run.notes if run is not None else []
         told = len(notes)
-        for note in [*notes, *_remarks(config)]:
+        for note in [*notes, *lacking, *_remarks(config)]:
             notify(Noted(note))
         path = run.path if run is not None else None
         notify(Started(config, path, state.progress.step, finished=state.ended is not None))
@@ -314,13 +315,19 @@ def _open_run(
     return Run.resume(out, config, options) if resume else Run.create(out, config, options)
 
 
-def _start(config: TrainConfig, run: Run | None, model: Transformer, weights: dict[str, np.ndarray] | None) -> None:
-    """Load the weights that the training starts with, from the run folder or else from the origin."""
+def _start(config: TrainConfig, run: Run | None, model: Transformer, start: starting_weights.Start | None) -> list[str]:
+    """Load the weights that the training starts with, from the run folder or else from the origin.
+
+    Returns what could not be carried over, as notes.
+    """
     if run is not None and run.restore_start(model):
-        return
-    model.parameters = starting_weights.weights(config) if weights is None else weights
+        return []
+    start = starting_weights.start(config) if start is None else start
+    for name, array in start.weights.items():
+        model.parameters[name][...] = array
     if run is not None:
-        run.save_start(model)
+        run.save_start(model, start.left_out, start.initial)
+    return [told] if (told := start.told(str(config.start_from))) else []
 
 
 def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:

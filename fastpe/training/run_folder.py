@@ -288,8 +288,14 @@ class Run:
         adam.steps = progress.step
         return progress
 
-    def save_start(self, model: Transformer) -> None:
-        """Write the parameters before the first update, so that the run does not need its origin again."""
+    def save_start(self, model: Transformer, left_out: list[str], initial: list[str]) -> None:
+        """Write the parameters before the first update, so that the run does not need its origin again.
+
+        The record names the parameters of the origin that are left out, and those that have initial values.
+        """
+        if left_out or initial:
+            self._record["start"] = {"left_out": left_out, "initial": initial}
+            config_file.write(self.path, self._record)
         self._write_model(_START, model)
 
     def restore_start(self, model: Transformer) -> bool:
