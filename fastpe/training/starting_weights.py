@@ -85,6 +85,9 @@ def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], g
     encoding = made.encoding if encoding is None else registry.canonical(registry.resolve(encoding))
     kept = made.options if encoding == made.encoding else _rotary_options(origin, encoding)
     own = {name: getattr(made, name) for name in (*FIXED, *KEPT)} | _of_task(origin, given)
+    length = made.made_for
+    if encoding != made.encoding and made.positions.startswith("offset:"):  # rows of a table that is left out
+        own["positions"], length = None, made.encoding_length or made.train_length
     named = {name: value for name, value in given.items() if name != "task_options"}  # `own` contains them
     config = TrainConfig(
         encoding, {**kept, **options}, **{**own, **named}, start_from=origin.path, start_digest=origin.digest
@@ -93,7 +96,7 @@ def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], g
         takes, has = ("numbers" if each is None else f"{each} tokens" for each in (made.vocabulary, wanted))
         raise ValueError(f"task {config.task!r} has {has}, but the model of {origin.path} takes {takes}")
     if config.encoding_length is None and config.position_range is None:
-        length, needed = made.made_for, config.model.train_length
+        needed = config.model.train_length
         grown = needed > length and any(map(_grows, _parts(config)))
         config = replace(config, encoding_length=None if grown or length == needed else length)
     _compared(origin, config)

@@ -163,6 +163,13 @@ def test_rope_is_dropped_and_training_goes_on(runs, tmp_path):
     assert not load(tmp_path / "run").slots(8)
 
 
+def test_another_encoding_has_no_rows_of_the_old_table(runs, tmp_path):
+    config = TrainConfig("learned", **SMALL, **TRAINING, positions="offset:12")
+    train(config, out=tmp_path / "run", progress=False)
+    assert starting(tmp_path / "run", test_lengths=(6,)).positions == "offset:12"
+    assert starting(tmp_path / "run", "rope", test_lengths=(24,)).positions == "usual"
+
+
 @pytest.mark.parametrize(
     ("origin", "encoding", "options", "left_out", "initial"),
     [
