@@ -338,7 +338,9 @@ def _print_validation(found: Mapping[str, Any], length: int) -> None:
     if found["loss"] is None:
         click.echo(f"\nvalidation: {found['reason']}")
         return
-    told = f"{found['loss']:.4f} nats per token, {found['bits_per_byte']:.4f} bits per byte"
+    told = f"{found['loss']:.4f} nats per token"
+    if found["bits_per_byte"] is not None:
+        told += f", {found['bits_per_byte']:.4f} bits per byte"
     click.echo(f"\nvalidation, all {found['tokens']:,} tokens in blocks of {length}: {told}")
 
 

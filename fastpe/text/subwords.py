@@ -212,13 +212,14 @@ def specified(tokens: str) -> int | None:
     >>> specified("bpe:100")
     Traceback (most recent call last):
         ...
-    ValueError: option 'tokens' must be bpe:N with N from 257 to 1048576, not 'bpe:100'
+    ValueError: option 'tokens' of task 'text' must be bpe:N with N from 257 to 1048576, not 'bpe:100'
     """
     if not tokens.startswith("bpe:"):
         return None
     found = _SPECIFICATION.fullmatch(tokens)
     if found is None or not LEAST <= int(found[1]) <= MOST:
-        raise ValueError(f"option 'tokens' must be bpe:N with N from {LEAST} to {MOST}, not {stored.cut(tokens, 40)!r}")
+        limits = f"bpe:N with N from {LEAST} to {MOST}"
+        raise ValueError(f"option 'tokens' of task 'text' must be {limits}, not {stored.cut(tokens, 40)!r}")
     return int(found[1])
 
 

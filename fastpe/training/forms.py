@@ -74,7 +74,8 @@ def metrics_line(config: TrainConfig) -> Form:
 def _validated(config: TrainConfig) -> Form:
     """Return the form of the validation metrics."""
     share = {"exact": number(0.0)} if "exact" in METRICS[config.chosen.task.kind] else {}
-    return record({"loss": maybe(number(0.0)), **share})
+    of_text = {"bits_per_byte": maybe(number(0.0))} if config.chosen.task.kind == "text" else {}
+    return record({"loss": maybe(number(0.0)), **share}, optional=of_text)
 
 
 def checkpoint(config: TrainConfig, digest: str) -> Form:
