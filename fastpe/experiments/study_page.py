@@ -113,7 +113,7 @@ def page(
         costs=_costs(study, values),
         settings=_settings(study),
         environment=_environment(),
-        csv=base64.b64encode(_short(values).encode()).decode(),
+        csv=base64.b64encode(_short(study, values).encode()).decode(),
         kind=kind,
     )
 
@@ -381,9 +381,10 @@ def _environment() -> str:
     return f"{versions}; {found['cpu']['name']}, {found['cpu']['system']}, {' '.join(found['cpu']['vectors'])}."
 
 
-def _short(text: str) -> str:
+def _short(study: Study, text: str) -> str:
     """The CSV rows of failed runs and of the metrics that tasks are judged by, without identity and CPU."""
-    rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in ("exact", "mse", "bits_per_byte", ""))
+    judged = {task: measure_of(study, task).metric for task in study.tasks}
+    rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in (judged[row["task"]], ""))
     return csv_text(
         _COLUMNS,
         ([f"{float(row[key]):.6g}" if key in _REAL and row[key] else row[key] for key in _COLUMNS] for row in rows),

@@ -33,9 +33,18 @@ METRICS = {
 }  # fmt: skip
 """Metrics of a test, by the kind of the task."""
 SUMMARY = {"answer": "exact", "labels": "exact", "numbers": "mse", "text": "bits_per_byte"}
-"""The metric that summarizes a result, by the kind of the task."""
-NAMES = {"exact": "exact answers", "mse": "mean squared error", "bits_per_byte": "bits per byte"}
+"""The metric that summarizes a result, by the kind of the task (see `summary`)."""
+NAMES = {
+    "exact": "exact answers", "mse": "mean squared error", "bits_per_byte": "bits per byte", "loss": "nats per token",
+}  # fmt: skip
 """The names of these metrics."""
+
+
+def summary(config: TrainConfig) -> str:
+    """Return the metric that summarizes a result: that of `SUMMARY`, or the loss of tokens whose text is unknown."""
+    symbols = config.symbols
+    return "loss" if symbols is not None and symbols.kind == "ids" else SUMMARY[config.chosen.task.kind]
+
 
 ENDS = ("epochs", "solved", "validation")
 """Why a training ended (see `stopping.reason_to_end`)."""

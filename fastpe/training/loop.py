@@ -31,7 +31,7 @@ from fastpe.training.config_file import check_target
 from fastpe.training.data import TrainingData, check_data, counts, training_data
 from fastpe.training.evaluation import evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
-from fastpe.training.forms import METRICS, NAMES, SCHEMA, SUMMARY
+from fastpe.training.forms import METRICS, NAMES, SCHEMA, summary
 from fastpe.training.progress import TrainingBar, can_be_drawn
 from fastpe.training.run_folder import Run
 from fastpe.training.schedule import rate
@@ -80,7 +80,7 @@ class TrainResult:
 
     def __repr__(self) -> str:
         done = self.result["train"]
-        key = SUMMARY[self.config.chosen.task.kind]
+        key = summary(self.config)
         errors = [f"{length}: {_figure(test[key])}" for length, test in self.result["test"].items()]
         where = f" run folder {self.run}" if self.run is not None else " no run folder"
         return (
@@ -91,7 +91,7 @@ class TrainResult:
 
     def _repr_html_(self) -> str:
         """A notebook shows the settings in a line and the test results as a table."""
-        done, key = self.result["train"], SUMMARY[self.config.chosen.task.kind]
+        done, key = self.result["train"], summary(self.config)
         said = (
             f"{self.config.encoding} on {self.config.task}, seed {self.config.seed}: {done['steps']:,} updates in "
             f"{done['seconds']:.1f} s, training loss {_figure(done['loss'])}"

@@ -128,3 +128,37 @@ def test_a_missing_package_costs_one_line(inside, tmp_path, monkeypatch):
     subwords.opened.cache_clear()
     told = refused(2, "train", "--encoding", "rope", *SMALL, "--data", "text.txt", "--tokens", "bpe:281")
     assert "tokens of subwords need the package tokenizers: pip install 'fastpe[hf]'" in told
+
+
+@pytest.mark.full("starts processes")
+@pytest.mark.parametrize(
+    ("data", "tokens", "unit"),
+    [("text.txt", "bpe:280", "bits per byte"), ("train.bin", "ids", "nats per token")],
+)
+def test_a_study_of_tokens(inside, tmp_path, data, tokens, unit):
+    """It is judged by bits per byte, and by the loss if the text of the tokens is unknown."""
+    (tmp_path / "study.toml").write_text(
+        f"""
+        seeds = 2
+        preset = "li2025"
+        [encoding.alibi]
+        encoding = "alibi"
+        [encoding.nope]
+        encoding = "nope"
+        [task.text]
+        task = "text"
+        options = {{ tokens = "{tokens}" }}
+        [settings]
+        causal = true
+        """
+        + "".join(f"{name.replace('-', '_')} = {size}\n" for name, size in SIZES.items())
+        + f'data = "{inside / data}"\n'
+    )
+    found = fastpe("compare", "--study", tmp_path / "study.toml", "--out", tmp_path / "out", "--workers", "1")
+    assert found.exit_code == 0, found.output
+    assert unit in " ".join(found.stdout.split())
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert unit.replace("bits per byte", "bits/byte").replace("nats per token", "nats/token") in page
+    assert (tmp_path / "out" / "results.csv").read_text().count("bits_per_byte") > 0
+    again = fastpe("report", tmp_path / "out")
+    assert again.exit_code == 0, again.output
