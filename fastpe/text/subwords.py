@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 NAME = "tokenizer.json"
 LEAST, MOST = 257, 2**20  # sizes of a vocabulary: a byte-pair encoding has the 256 bytes, and at least one pair
-_MOST_BYTES = 2**26  # of a file; that of a vocabulary of 256,000 tokens has 2**25
+MOST_BYTES = 2**26  # of a file; that of a vocabulary of 256,000 tokens has 2**25
 _SPECIFICATION = re.compile(r"bpe:([0-9]{1,9})")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -166,7 +166,7 @@ def read(path: Path, digest: str | None = None) -> bytes:
     ModuleNotFoundError
         If the package `tokenizers` is not installed.
     """
-    content = files.read_file(path, _MOST_BYTES)
+    content = files.read_file(path, MOST_BYTES)
     if digest is not None:
         if digest_of(content) != digest:
             raise damaged(path, f"its SHA-256 is not {stored.cut(digest, 64)}, which is that of the model's tokenizer")
@@ -195,7 +195,7 @@ def keep(folder: Path, content: bytes) -> None:
     path = folder / NAME
     if not os.path.lexists(path):
         files.write_file(path, content)
-    elif files.read_file(path, _MOST_BYTES) != content:
+    elif files.read_file(path, MOST_BYTES) != content:
         raise ValueError(f"{path} is another tokenizer than that of the model: choose another folder for the model")
 
 

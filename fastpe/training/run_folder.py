@@ -423,6 +423,8 @@ def check_sizes(path: Path, config: TrainConfig) -> None:
         if os.path.lexists(path / name):
             TensorFile(path / name)
             validation.room(f"{path / name}", (path / name).stat().st_size)
+    if os.path.lexists(path / subwords.NAME) and (path / subwords.NAME).stat().st_size > subwords.MOST_BYTES:
+        raise damaged(path / subwords.NAME, f"it is larger than {subwords.MOST_BYTES} bytes")
     if os.path.lexists(path / metrics_file.NAME):
         with files.open_file(path / metrics_file.NAME) as metrics:
             if os.fstat(metrics.fileno()).st_size > (most := metrics_file.most_bytes(config)):
