@@ -38,6 +38,7 @@ class OnText:
     tokens: "np.ndarray[Any, Any]"
     documents: "np.ndarray[Any, Any] | None"
     digest: str
+    size: int | None  # bytes of the text of all tokens but the first
 
 
 def on_texts(runs: Sequence[Path], data: Path | None, bands: str | None = None) -> list[OnText]:
@@ -46,9 +47,11 @@ def on_texts(runs: Sequence[Path], data: Path | None, bands: str | None = None) 
     found = [_on_text(run, data, moved) for run in runs]
     if len({each.digest for each in found}) > 1:
         raise click.UsageError("these runs were trained on different texts: name one text for all of them, --data FILE")
-    if len({each.model.vocabulary and each.model.vocabulary.kind for each in found}) > 1:
+    vocabularies = [each.model.vocabulary for each in found]
+    if len({(each.kind, each.digest) for each in vocabularies if each is not None}) > 1:
         raise click.UsageError(
-            "these runs have different tokens, bytes and characters: their losses cannot be compared"
+            "these runs have different tokens: their losses per token and lengths cannot be compared. Measure each run "
+            "by itself, and compare bits per byte"
         )
     labels = [each.label for each in found]
     for each in found:
@@ -63,7 +66,7 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
     from fastpe.text import corpus
     from fastpe.training import run_folder
     from fastpe.training.length_curve import validation_documents
-    from fastpe.training.text_data import text_parts
+    from fastpe.training.text_data import predicted_bytes, text_parts
 
     model = run_folder.load(run)
     config = stored_text(run)
@@ -81,14 +84,16 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
         if found.changed:
             click.echo(printable(f"{data}: {found.changed}"), err=True)
         documents = found.documents if len(found.documents) > 2 else None
-        return OnText(run, run.name, model, found.tokens, documents, found.digest)
+        size = found.bytes_in(1, len(found.tokens))
+        return OnText(run, run.name, model, found.tokens, documents, found.digest, size)
     if config is not None and data is not None:
         config = replace(config, text_places=(str(data),))
     if config is None:
         raise click.UsageError(f"{run} is a model file, which names no text: name one, --data FILE")
-    digest = f"{config.digest} {config.chosen.options}"
+    division = {name: value for name, value in config.chosen.options.items() if name != "tokens"}
+    digest = f"{config.digest} {division}"
     tokens = text_parts(config)[1]
-    return OnText(run, run.name, model, tokens, validation_documents(config), digest)
+    return OnText(run, run.name, model, tokens, validation_documents(config), digest, predicted_bytes(config))
 
 
 def _is_own(config: "TrainConfig | None", data: Path) -> bool:
@@ -97,9 +102,8 @@ def _is_own(config: "TrainConfig | None", data: Path) -> bool:
 
     if config is None:
         return False
-    options = config.chosen.options
     try:
-        return corpus.read(data, options["tokens"], options["separator"]).digest == config.digest
+        return corpus.digest_at(data) == config.digest
     except ValueError:
         return False
 
@@ -140,8 +144,8 @@ def print_curves(
             bar.line(f"{each.label}: reading the text at each length")
             blocks, sliding = (
                 length_curve(
-                    each.model, each.tokens, lengths, sliding=way, documents=each.documents, threads=threads,
-                    progress=functools.partial(told, each.label),
+                    each.model, each.tokens, lengths, sliding=way, documents=each.documents, size=each.size,
+                    threads=threads, progress=functools.partial(told, each.label),
                 )
                 for way in (False, True)
             )  # fmt: skip

@@ -200,11 +200,8 @@ def _test_on_text(
     config, train_length = stored_text(run), found.model.config.train_length
     usual = (train_length, 2 * train_length, 4 * train_length) if config is None else config.test_lengths
     lengths = checked_lengths("test_lengths", given or usual or (train_length,), choose("text"))
-    assert found.model.vocabulary is not None
     with Reporter() as reporter:
-        test = test_text(
-            found.model, found.tokens, [int(length) for length in lengths], found.model.vocabulary, threads, reporter
-        )
+        test = test_text(found.model, found.tokens, [int(length) for length in lengths], found.size, threads, reporter)
     if as_json:
         own = {"encoding": found.model.config.encoding, "seed": found.model.config.seed}
         print_json({"schema": 2, "run": str(run), "task": "text", **own, **_bands_of(found.model), "test": test})

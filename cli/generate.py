@@ -93,7 +93,7 @@ def generate(
             sys.exit(INTERRUPTED)
     rate = (len(written) - 1) / seconds if seconds else None
     if as_json:
-        text = model.vocabulary.decode(written)
+        text = model.vocabulary.continuation(written)
         facts = {"run": str(run), "prompt": prompt, "text": text, "tokens": written, "seed": seed}
         print_json({**facts, "cached": generation.cached, "tokens_per_second": rate})
         return

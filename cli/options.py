@@ -135,9 +135,7 @@ def option(*flags: str, **more: Any) -> click.Option:
 
 
 _FLAGS = {"causal": "--causal/--bidirectional"}
-_KINDS: Mapping[Any, click.ParamType] = {
-    int: INTEGER, int | None: INTEGER, float: NUMBER, float | None: NUMBER,
-}  # fmt: skip
+_KINDS: Mapping[Any, click.ParamType] = {int: INTEGER, int | None: INTEGER, float: NUMBER, float | None: NUMBER}
 _KEYS = {"encoding": ENCODING, "task": TASK}
 _FIELDS = {field.name: field for field in fields(TrainConfig)}
 

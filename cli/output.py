@@ -137,6 +137,8 @@ def explain(error: Exception) -> tuple[str, int]:
             return f"not enough memory: {_line(str(error)) or 'the sizes are too large'}", FAILED
         case ArithmeticError():
             return _line(str(error)), FAILED
+        case ModuleNotFoundError() if "pip install" in str(error):
+            return _line(str(error)), USAGE
     internal = f"internal: {type(error).__name__}: {_line(str(error))}"
     return f"{internal} (FASTPE_DEBUG=1 shows where)", FAILED
 

@@ -10,7 +10,10 @@ from fastpe.training.settings import SETTINGS, Setting
 
 from .terminal import print_rich, print_settings, table
 
-_NOT_SHOWN = {"encoding", "options", "task", "task_options", "seed", "digest", "alphabet", "text_places"}
+_NOT_SHOWN = {
+    "encoding", "options", "task", "task_options", "seed", "digest", "alphabet", "text_places", "tokenizer",
+    "tokenizer_content",
+}  # fmt: skip
 _USUAL = {"data": ("fixed",), "lengths": ("fixed",), "positions": ("usual",)}  # what None stands for
 _FIELDS = {field.name: field for field in fields(TrainConfig)}
 _IN_PYTHON = {

@@ -108,5 +108,5 @@ class JobReporter(Bar):
 
 def _judged(metrics: Mapping[str, float | None]) -> str:
     """Return the main metric of a run at one length."""
-    value = next(metrics[key] for key in ("mse", "exact", "bits_per_byte", "loss") if key in metrics)
-    return "-" if value is None else f"{value:.4g}"
+    known = [value for key in ("mse", "exact", "bits_per_byte", "loss") if (value := metrics.get(key)) is not None]
+    return f"{known[0]:.4g}" if known else "-"

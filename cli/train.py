@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from fastpe.training.loop import TrainResult
 
 
-_TOKENS = load_task("text").options["tokens"].choices
-
 _OPTIONS = {
     "Common": [
         *settings("Common"),
@@ -49,8 +47,10 @@ _OPTIONS = {
             "--task-option", "task_options", multiple=True, metavar="K=V", help="Option of the task; may be repeated."
         ),
         option(
-            "--tokens", type=click.Choice(_TOKENS),
-            help="For --task text: whether a token is a byte or a character.  [default: bytes]",
+            "--tokens", metavar="bytes|characters|bpe:N|FILE|ids",
+            help="For --task text: what a token is. bytes; characters; bpe:N: one of N subwords of a byte-pair "
+            "encoding that is trained on the training part of the text; FILE: a subword of a tokenizer.json; ids: a "
+            "number in a .bin or .npy file.  [default: bytes; ids for a .bin or .npy file]",
         ),
         *settings("Data"),
     ],
@@ -338,7 +338,9 @@ def _print_validation(found: Mapping[str, Any], length: int) -> None:
     if found["loss"] is None:
         click.echo(f"\nvalidation: {found['reason']}")
         return
-    told = f"{found['loss']:.4f} nats per token, {found['bits_per_byte']:.4f} bits per byte"
+    told = f"{found['loss']:.4f} nats per token"
+    if found["bits_per_byte"] is not None:
+        told += f", {found['bits_per_byte']:.4f} bits per byte"
     click.echo(f"\nvalidation, all {found['tokens']:,} tokens in blocks of {length}: {told}")
 
 

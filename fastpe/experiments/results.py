@@ -18,7 +18,8 @@ from fastpe.experiments.comparison import Comparison, compare_paired
 from fastpe.experiments.statistics import estimate, geometric, median_interval, share
 from fastpe.experiments.study import RunKey, Study
 from fastpe.tasks.registry import TASKS
-from fastpe.training.forms import METRICS
+from fastpe.training.forms import SUMMARY
+from fastpe.training.forms import summary as summary_of
 from fastpe.training.lengths import ends
 
 SOLVED = 0.95
@@ -43,12 +44,11 @@ class Measure:
         return not self.larger
 
 
-_BY_FIRST = {"exact": Measure("exact", True), "mse": Measure("mse", False), "loss": Measure("bits_per_byte", False)}
-
-
 def measure_of(study: Study, task: str) -> Measure:
     """The metric that a task of a study is judged by."""
-    return _BY_FIRST[METRICS[TASKS.get(study.tasks[task]["task"]).kind][0]]
+    kind = TASKS.get(study.tasks[task]["task"]).kind
+    metric = summary_of(study.config_of(task)) if kind == "text" else SUMMARY[kind]  # settings of a text take longer
+    return Measure(metric, larger=metric == "exact")
 
 
 def lengths_of(study: Study, task: str) -> list[str]:

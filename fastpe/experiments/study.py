@@ -37,10 +37,11 @@ SETTINGS = {f.name for f in fields(TrainConfig) if f.compare} - {
 """The settings that a study may set for its runs."""
 SETTINGS_HELP = "help(fastpe.TrainConfig) lists them"
 _NEVER_CHOSEN = {
-    "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "test_lengths", "test_sequences",
-    "validation",
+    "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "tokenizer", "test_lengths",
+    "test_sequences", "validation",
 }  # fmt: skip
 """Settings that define the task or how it is measured: validation scores for different values are not comparable."""
+_OF_TEXT = ("digest", "alphabet", "tokenizer", "vocabulary")
 _OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims", "choose_seeds")
 
 Candidate = Mapping[str, Any]
@@ -295,10 +296,11 @@ class Study:
         tasks = {}
         for task, entry in self.tasks.items():
             configs = [self.config_of(task, encoding) for encoding in self.encodings]
-            found = {(config.digest, config.alphabet) for config in configs}
-            digest, alphabet = found.pop()
-            known = digest is not None and not found  # several digests: the encodings use different texts
-            tasks[task] = {**entry, "digest": digest, "alphabet": alphabet} if known else entry
+            found = {tuple(getattr(config, name) for name in _OF_TEXT) for config in configs}
+            facts = dict(zip(_OF_TEXT, found.pop(), strict=True))
+            known = facts["digest"] is not None and not found  # several digests: the encodings use different texts
+            stated = {name: fact for name, fact in facts.items() if known and fact is not None}
+            tasks[task] = {**entry, **stated}
         return replace(self, tasks=tasks)
 
     def part(self, number: int, of: int) -> list[RunKey]:

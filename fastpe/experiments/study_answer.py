@@ -16,6 +16,7 @@ Summary = Mapping[str, Any]
 
 NOTHING = 0.05
 """If every encoding gets fewer answers right, the differences between encodings say nothing."""
+_LOSSES = ("bits_per_byte", "loss")
 _NAMED = 3  # more encodings or tasks than this are counted, not named
 
 
@@ -103,7 +104,7 @@ def _part(study: Study, summary: Summary, task: str, lengths: Sequence[str]) -> 
         return "all runs failed"
     cells = {cell["encoding"]: cell for cell in _cells(summary, task, known[-1])}
     value = value_text(metric, (level(cells[names[0]]) or {})["mean"])
-    what = f"{value} {NAMES[metric]}" if larger or metric == "bits_per_byte" else f"{NAMES[metric]} {value}"
+    what = f"{value} {NAMES[metric]}" if larger or metric in _LOSSES else f"{NAMES[metric]} {value}"
     what += f" at {known[-1]}" if len(lengths) > 1 else ""
     if len(study.encodings) == 1:
         said = f"{names[0]} has {what}" if larger else f"{names[0]} has a {what}"
@@ -119,7 +120,7 @@ def _ranked(study: Study, names: Sequence[str], metric: str) -> str:
     who = f"{names[0]}, the baseline," if list(names) == [study.baseline] else listed(names)
     if metric == "exact":
         return f"{who} {'is' if len(names) == 1 else 'are'} best"
-    error = "loss" if metric == "bits_per_byte" else "error"
+    error = "loss" if metric in _LOSSES else "error"
     return f"{who} {'has' if len(names) == 1 else 'have'} the smallest {error}"
 
 

@@ -48,6 +48,9 @@ _TENFOLD = math.log(10.0)  # a ratio of errors with the strongest colour
 _GOOD = ("better", "TRUE", "TRUE IF", "HOLDS")
 _BAD = ("worse", "FALSE", "DOES NOT HOLD", "IMPOSSIBLE")
 _CHANCE = 1e-3  # smaller shares of answers that guessing gets right are not shown
+_NOT_LISTED = {
+    "encoding", "options", "task", "seed", "digest", "alphabet", "text_places", "tokenizer", "tokenizer_content",
+}  # fmt: skip
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "="}
 
 
@@ -110,7 +113,7 @@ def page(
         costs=_costs(study, values),
         settings=_settings(study),
         environment=_environment(),
-        csv=base64.b64encode(_short(values).encode()).decode(),
+        csv=base64.b64encode(_short(study, values).encode()).decode(),
         kind=kind,
     )
 
@@ -345,7 +348,7 @@ def _settings(study: Study) -> Section:
     configs = {pair: study.config_of(*pair) for pair in itertools.product(study.tasks, study.encodings)}
     rows = []
     for field in fields(next(iter(configs.values()))):
-        if field.name in ("encoding", "options", "task", "seed", "digest", "alphabet", "text_places"):
+        if field.name in _NOT_LISTED:
             continue
         values = {pair: getattr(config, field.name) for pair, config in configs.items()}
         changed = {pair: value for pair, value in values.items() if value not in (field.default, {}, None)}
@@ -378,9 +381,10 @@ def _environment() -> str:
     return f"{versions}; {found['cpu']['name']}, {found['cpu']['system']}, {' '.join(found['cpu']['vectors'])}."
 
 
-def _short(text: str) -> str:
+def _short(study: Study, text: str) -> str:
     """The CSV rows of failed runs and of the metrics that tasks are judged by, without identity and CPU."""
-    rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in ("exact", "mse", "bits_per_byte", ""))
+    judged = {task: measure_of(study, task).metric for task in study.tasks}
+    rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in (judged[row["task"]], ""))
     return csv_text(
         _COLUMNS,
         ([f"{float(row[key]):.6g}" if key in _REAL and row[key] else row[key] for key in _COLUMNS] for row in rows),

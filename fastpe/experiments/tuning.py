@@ -12,7 +12,7 @@ from fastpe.experiments.statistics import geometric
 from fastpe.experiments.study import RunKey, Study, Trial, candidate_name
 from fastpe.training.config import TrainConfig
 
-_IN_VALIDATION = {"exact": "exact", "mse": "loss", "bits_per_byte": "bits_per_byte"}
+_IN_VALIDATION = {"exact": "exact", "mse": "loss", "bits_per_byte": "bits_per_byte", "loss": "loss"}
 """For each metric that tasks are judged by: its name in the ``validation`` part of a result."""
 
 

@@ -264,7 +264,7 @@ class Writing(Passes):
                 progress(token)
         if not isinstance(prompt, str) or self._vocabulary is None:
             return np.array(written)
-        return self._vocabulary.decode(written)
+        return self._vocabulary.continuation(written)
 
     def encoded(self, name: str, text: str) -> Array:
         """The tokens of a text, (n,) integers. name: name of the argument, for errors.

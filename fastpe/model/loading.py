@@ -10,6 +10,7 @@ from fastpe.encodings.registry import ENCODINGS
 from fastpe.model import model_file
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
+from fastpe.text import subwords
 from fastpe.text.vocabulary import Vocabulary
 
 
@@ -39,10 +40,18 @@ def read(path: Path) -> Transformer:
     model = of(file, config)
     try:
         if "vocabulary" in file.facts:
-            model.vocabulary = Vocabulary.from_dict(file.facts["vocabulary"])
+            model.vocabulary = Vocabulary.from_dict(file.facts["vocabulary"], _tokenizer(file))
     except ValueError as error:
         raise damaged(path, str(error)) from error
     return model
+
+
+def _tokenizer(file: TensorFile) -> bytes:
+    """The content of the model's tokenizer, if it is beside the file: without it, the model still reads tokens."""
+    try:
+        return subwords.kept(file.path.parent, file.facts["vocabulary"].get("sha256", ""))
+    except (ValueError, OSError):  # that of another model
+        return b""
 
 
 def of(file: TensorFile, config: ModelConfig) -> Transformer:

@@ -14,6 +14,7 @@ from fastpe.model import dropout, model_file
 from fastpe.model.config import ModelConfig
 from fastpe.model.generation import Writing
 from fastpe.model.parameters import Views, initialise, sum_in_order
+from fastpe.text import subwords
 from fastpe.text.vocabulary import Vocabulary
 
 Array = np.ndarray[Any, Any]
@@ -152,12 +153,15 @@ class Transformer(Writing):
         Parameters
         ----------
         path : str or pathlib.Path
-            The file. An existing file or symbolic link is replaced once the new file is complete.
+            The file. An existing file or symbolic link is replaced once the new file is complete. The tokenizer of a
+            model of subwords is written beside it, as tokenizer.json.
 
         Raises
         ------
         OSError
             If the file cannot be written; an existing file is then unchanged.
+        ValueError
+            If the folder has the tokenizer.json of another model.
 
         Examples
         --------
@@ -168,7 +172,10 @@ class Transformer(Writing):
         ...     fastpe.load(pathlib.Path(folder, "model.safetensors")).config == model.config
         True
         """
-        model_file.write(validation.path("path", path), self.config, self.copies(), self.vocabulary)
+        path = validation.path("path", path)
+        if self.vocabulary is not None and self.vocabulary.content:
+            subwords.keep(path.parent, self.vocabulary.content)
+        model_file.write(path, self.config, self.copies(), self.vocabulary)
 
     def loss(
         self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0

@@ -12,7 +12,7 @@ LOSS = "loss (nats/token)"
 BITS = "bits/character"
 ERROR = "mean squared error"
 EXACT = "exact answers (%)"
-OF_METRIC = {"exact": EXACT, "mse": ERROR, "bits_per_byte": "loss (bits/byte)"}
+OF_METRIC = {"exact": EXACT, "mse": ERROR, "bits_per_byte": "loss (bits/byte)", "loss": "loss (nats/token)"}
 """The axis of each metric that tasks are judged by."""
 
 

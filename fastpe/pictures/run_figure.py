@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fastpe.pictures import axes, plots
 from fastpe.pictures.svg import Line, Plot
-from fastpe.training.forms import SUMMARY
+from fastpe.training.forms import summary
 from fastpe.training.lengths import ends
 from fastpe.training.loop import TrainResult
 
@@ -35,7 +35,7 @@ def run_plots(result: TrainResult) -> list[Plot]:
     ['loss', 'mean squared error']
     """
     config, name = result.config, result.config.encoding
-    metric = SUMMARY[result.config.chosen.task.kind]
+    metric = summary(result.config)
     validated = [(line["epoch"], line["validation"]["loss"]) for line in result.history if line.get("validation")]
     lines = [Line("training", [(line["epoch"], line["loss"]) for line in result.history], encoding=name)]
     if validated := [(epoch, loss) for epoch, loss in validated if loss is not None]:

@@ -1,4 +1,7 @@
-"""Texts as training data: `vocabulary` maps symbols to tokens, `corpus` reads files as one array of tokens.
+"""Texts as training data.
 
-From outside: `vocabulary`, `corpus`.
+`vocabulary` maps symbols to tokens, `subwords` reads and trains tokenizers, `token_files` reads files of tokens, and
+`corpus` reads a text as one array of tokens.
+
+From outside: `vocabulary`, `corpus`, `subwords`, `token_files`.
 """

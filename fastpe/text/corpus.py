@@ -1,20 +1,17 @@
 """Reads files of text as one array of tokens, divided into documents, and computes the digest of the files.
 
-The array is a memory map of an unnamed temporary file with one or two bytes per token. So a text need not fit into
-memory, and changes of its files do not affect a training that is under way.
+The array is a memory map of an unnamed temporary file with one, two or four bytes per token. So a text need not fit
+into memory, and changes of its files do not affect a training that is under way. Files of tokens are mapped themselves.
 """
 
 from __future__ import annotations
 
-import codecs
 import hashlib
-import io
 import itertools
 import os
-import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +19,10 @@ from typing import IO, Any
 import numpy as np
 
 from fastpe.base import files, stored, validation
-from fastpe.text.vocabulary import MOST_CHARACTERS, UnknownSymbols, Vocabulary, named
+from fastpe.text import documents, subwords, token_files
+from fastpe.text.characters import MARK, Cleaner, characters, to_disk, unescaped
+from fastpe.text.documents import cut_at, index_of, nearest
+from fastpe.text.vocabulary import KINDS, MOST_CHARACTERS, UnknownSymbols, Vocabulary, named
 
 Array = np.ndarray[Any, Any]
 
@@ -31,8 +31,6 @@ _Files = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]
 
 _MOST_BYTES, _MOST_FILES = 10**11, 10**6  # limits for a text, because the run of another user may name any folder
 _PIECE = 2**20  # tokens that are searched at a time
-_MARK = "\ufeff"  # a byte order mark
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
 class TextNotFound(ValueError):
@@ -52,13 +50,16 @@ class Corpus:
     name : str
         The file or folder.
     vocabulary : Vocabulary
-    tokens : (T,) uint8 or uint16
+    tokens : (T,) unsigned integers
     documents : (D + 1,) int64
         Index of the first token of each document, followed by T.
     digest : str
         SHA-256 of the file, or of the names and digests of a folder's files.
     changed : str
         How the text differs from the files, in words; "" if it does not.
+    sizes : (T,) uint32, optional
+        Number of bytes of the text that each token stands for, if tokens are subwords of a text (see
+        `Subwords.measured`).
     """
 
     name: str
@@ -67,12 +68,14 @@ class Corpus:
     documents: Array
     digest: str
     changed: str = ""
+    sizes: Array | None = None
 
     def parts(self, share: float, tuning: bool = False) -> tuple[Array, Array]:
         """The tokens of the training part and of the validation part, which is the last `share` of the text.
 
         If there are several documents, the parts are divided at the nearest beginning of a document. For tuning, the
-        validation part is left out and the training part is divided in the same way.
+        validation part is left out and the training part is divided in the same way. Subwords of a text are divided by
+        the bytes of the text, so that the parts are the same for all tokenizers.
 
         Examples
         --------
@@ -89,11 +92,21 @@ class Corpus:
             end, cut = cut, self._cut(cut, share)
         return self.tokens[:cut], self.tokens[cut:end]
 
+    def bytes_in(self, start: int, stop: int) -> int | None:
+        """The number of bytes of the text of tokens[start:stop]; None if tokens are ids, whose text is unknown."""
+        if self.sizes is not None:
+            return int(self.sizes[start:stop].sum(dtype=np.int64))
+        return self.vocabulary.bytes_in(self.tokens[start:stop])
+
     def _cut(self, end: int, share: float) -> int:
         """The index at which the last `share` of the tokens before `end` begins."""
-        cut = int(end * (1.0 - share))
-        inside = self.documents[(self.documents > 0) & (self.documents < end)]
-        return int(inside[np.argmin(np.abs(inside - cut))]) if len(inside) else cut
+        edges = np.append(self.documents[self.documents < end], end)
+        if self.sizes is None:
+            return cut_at(edges, share)
+        reached = np.append(0, np.cumsum(np.add.reduceat(self.sizes[:end], edges[:-1], dtype=np.int64)))
+        if len(edges) > 2:
+            return int(edges[nearest(reached, share)])
+        return index_of(self.sizes[:end], cut_at(reached, share))
 
 
 @dataclass(frozen=True)
@@ -101,26 +114,31 @@ class _Read:
     """The text that was read last. It is kept because a run reads its text twice, for settings and for training."""
 
     files: _Files
-    kind: str
-    separator: str
+    way: tuple[Any, ...]  # kind, separator and, if a tokenizer is trained, the division of the text
     vocabulary: Vocabulary | None  # as the caller gave it
     corpus: Corpus
 
-    def serves(self, files: _Files, kind: str, separator: str, vocabulary: Vocabulary | None) -> bool:
+    def serves(self, files: _Files, way: tuple[Any, ...], vocabulary: Vocabulary | None) -> bool:
         """Whether reading these files in this way would give the same corpus."""
-        same = (self.files, self.kind, self.separator) == (files, kind, separator)
-        return same and vocabulary in (self.vocabulary, self.corpus.vocabulary)
+        return (self.files, self.way) == (files, way) and vocabulary in (self.vocabulary, self.corpus.vocabulary)
 
 
 _last: _Read | None = None
 
 
-def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary: Vocabulary | None = None) -> Corpus:
+# Long: a docstring with every rule
+def read(
+    path: str | Path, kind: str = "bytes", separator: str = "", vocabulary: Vocabulary | None = None,
+    share: float = 0.1, tuning: bool = False,
+) -> Corpus:  # fmt: skip
     r"""Read a file, or all files of a folder sorted by name; every file is a document.
 
-    If tokens are bytes, they are the bytes of the files. If they are characters, byte order marks (U+FEFF) are left
-    out, and the line ends CRLF and CR become LF, unless `vocabulary` has these characters. In both cases, the digest is
-    that of the bytes of the files.
+    If tokens are bytes, they are the bytes of the files. If they are characters or subwords, byte order marks (U+FEFF)
+    are left out, and the line ends CRLF and CR become LF, unless the alphabet of `vocabulary` has these characters. In
+    all cases, the digest is that of the bytes of the files.
+
+    A tokenizer encodes each document as a whole, because the tokens at a cut would be others. A document of more than
+    2**24 characters is cut at the last line end before.
 
     Hidden files of a folder and linked folders are left out. The text that was read last is not read again unless its
     files have changed.
@@ -128,20 +146,27 @@ def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary:
     Parameters
     ----------
     path : str or pathlib.Path
-    kind : {"bytes", "characters"}
-        The kind of tokens. Characters are decoded from UTF-8.
+    kind : str
+        The kind of tokens: "bytes", "characters", "tokenizer" or "ids", as in `Vocabulary`, or "bpe:N" for a byte-pair
+        encoding of N tokens that is trained on the training part of the text, unless `vocabulary` is given. Ids are
+        read from a .bin or .npy file (see `fastpe.text.token_files`), other kinds are encoded from UTF-8. A tokenizer
+        may also be that of a file of ids.
     separator : str
         The text that ends a document within a file. It stays in the text. The escapes ``\n``, ``\t``, ``\r`` and
-        ``\\`` are known.
+        ``\\`` are known. For a file of ids, a special token of the tokenizer, or the number of a token.
     vocabulary : Vocabulary, optional
         The vocabulary of a model, which must have every character of the text.
+    share, tuning
+        The division into parts (see `Corpus.parts`), on which "bpe:N" is trained.
 
     Raises
     ------
     OSError
         If a file cannot be read.
+    ModuleNotFoundError
+        If tokens are subwords, and the package `tokenizers` is not installed.
     ValueError
-        If the text is empty, a file is not UTF-8 although tokens are characters, a folder has a file that is not text,
+        If the text is empty, a file is not UTF-8 although tokens are not bytes, a folder has a file that is not text,
         the separator does not occur, or (`UnknownSymbols`) the vocabulary lacks characters.
 
     Examples
@@ -154,29 +179,36 @@ def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary:
     """
     global _last
     given = validation.path("data", path)
+    size = subwords.specified(kind)
+    kind = "tokenizer" if size is not None else validation.choice("tokens", kind, KINDS)
     if kind == "bytes" and vocabulary is None:
         vocabulary = Vocabulary()
-    kind = validation.choice("tokens", kind, ("bytes", "characters"))
     if vocabulary is not None and vocabulary.kind != kind:
         raise ValueError(f"tokens must be {vocabulary.kind!r}, as in the vocabulary, not {kind!r}")
     found, inside = _found(given)
-    key = _key(found, inside)
-    if _last is not None and _last.serves(key, kind, separator, vocabulary):
+    key, way = _key(found, inside), (kind, size, separator, *((share, tuning) if size is not None else ()))
+    if _last is not None and _last.serves(key, way, vocabulary):
         return _last.corpus
     if inside:
         _refuse_binaries(found)
+    else:
+        token_files.refuse_others(given)
     if not any(each.stat().st_size for each in found):
         raise ValueError(f"data {given} is empty")
-    own = _vocabulary_of(found) if vocabulary is None else vocabulary
-    corpus = _encoded(given, found, own, separator, inside)
-    _last = _Read(key, kind, separator, vocabulary, corpus)
+    if not inside and token_files.holds(given) and kind in ("ids", "tokenizer"):
+        corpus = _of_tokens(given, vocabulary, separator, size)
+    elif kind == "ids":
+        raise ValueError(f"data must be a file of tokens, .bin or .npy, for tokens 'ids', not {given}")
+    elif kind == "tokenizer":
+        corpus = _of_subwords(given, found, inside, separator, vocabulary, size, (share, tuning))
+    else:
+        own = _vocabulary_of(found) if vocabulary is None else vocabulary
+        corpus = _encoded(given, found, own, separator, inside)
+    _last = _Read(key, way, vocabulary, corpus)
     return corpus
 
 
-def read_known(
-    places: Sequence[str | Path], digest: str, kind: str = "bytes", separator: str = "",
-    vocabulary: Vocabulary | None = None,
-) -> Corpus:  # fmt: skip
+def read_known(places: Sequence[str | Path], digest: str, kind: str = "bytes", *how: Any) -> Corpus:
     """Read the text with a known SHA-256 from the first path that has it.
 
     The paths may come from a file that another user wrote. Therefore a text is first only hashed. It is decoded, and
@@ -186,8 +218,8 @@ def read_known(
     ----------
     places : sequence of str or pathlib.Path
     digest : str
-    kind, separator, vocabulary
-        As for `read`.
+    kind, *how
+        The arguments of `read` behind the path.
 
     Raises
     ------
@@ -206,7 +238,7 @@ def read_known(
     reasons = []
     for place in dict.fromkeys(map(str, places)):
         try:
-            known = _digest_at(Path(place)) == digest
+            known = digest_at(Path(place)) == digest
             reason = "has another SHA-256"
         except (FileNotFoundError, NotADirectoryError):
             known, reason = False, "does not exist"
@@ -215,7 +247,7 @@ def read_known(
         except ValueError:  # the message of the error is not used, because it would tell what a folder holds
             known, reason = False, "is not a file or a folder of files, or is too large"
         if known:
-            corpus = read(place, kind, separator, vocabulary)
+            corpus = read(place, kind, *how)
             if corpus.digest == digest:
                 return corpus
             reason = "changed while it was read"
@@ -241,7 +273,7 @@ def _key(found: Sequence[Path], inside: bool) -> _Files:
     return inside, tuple((str(each), _signature(each)) for each in found)
 
 
-def _digest_at(path: Path) -> str:
+def digest_at(path: Path) -> str:
     """SHA-256 of the text at a path, without decoding it."""
     found, inside = _found(path)
     if _last is not None and _last.files == _key(found, inside):
@@ -304,53 +336,10 @@ def _refuse_devices(path: Path) -> None:
         raise ValueError(f"data: {path} is a pipe or a device: name a folder of texts only")
 
 
-class _Cleaner:
-    """Removes byte order marks and changes the line ends CRLF and CR to LF, in a text that comes in pieces.
-
-    kept: the alphabet of a model. If the alphabet contains the mark or CR, the model was trained on a text with this
-    character, and the character is not removed. The alphabets of new models contain neither of the two.
-    """
-
-    def __init__(self, kept: str) -> None:
-        self.changed: set[str] = set()
-        self._drops_marks = _MARK not in kept
-        self._newlines = None if "\r" in kept else io.IncrementalNewlineDecoder(None, translate=True)
-
-    def clean(self, text: str, final: bool) -> str:
-        """Clean the next piece; final: whether it is the last one."""
-        if self._drops_marks and _MARK in text:
-            self.changed.add("byte order marks are left out")
-            text = text.replace(_MARK, "")
-        if self._newlines is None:
-            return text
-        if "\r" in text:
-            self.changed.add("line ends CRLF and CR are read as LF")
-        return self._newlines.decode(text, final)
-
-
-def _characters(
-    path: Path, cleaner: _Cleaner, piece_read: Callable[[bytes], None] = lambda piece: None
-) -> Iterator[str]:
-    """The text of a file in pieces. Raises ValueError if it is not UTF-8."""
-    decoder, before = codecs.getincrementaldecoder("utf-8")(), 0
-    for piece in itertools.chain(files.pieces(path), [b""]):
-        piece_read(piece)
-        kept = len(decoder.getstate()[0])
-        try:
-            text = decoder.decode(piece, final=not piece)
-        except UnicodeDecodeError as error:
-            place, byte = before - kept + error.start, error.object[error.start]
-            raise ValueError(
-                f"data: {path} is not UTF-8, byte {place} is 0x{byte:02x}: tokens 'bytes' accept any file"
-            ) from None
-        before += len(piece)
-        yield cleaner.clean(text, final=not piece)
-
-
 def _vocabulary_of(found: Sequence[Path]) -> Vocabulary:
     symbols: set[str] = set()
     for path in found:
-        for text in _characters(path, _Cleaner("")):
+        for text in characters(path, Cleaner("")):
             symbols |= set(text)
     if not symbols:
         raise ValueError(f"data: {found[0]} has only byte order marks")
@@ -369,18 +358,17 @@ def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separato
             starts.append(storage.tell() // vocabulary.dtype.itemsize)
         if not storage.tell():
             raise ValueError(f"data: {path} has only byte order marks")
-        _to_disk(storage.flush)
+        to_disk(storage.flush)
         # a plain array that views the memory map
         tokens = np.asarray(np.memmap(storage, vocabulary.dtype, mode="r"))
-    documents = np.unique(np.array(starts, np.int64))
+    edges = np.unique(np.array(starts, np.int64))
     if separator:
         ends = _ends_of(tokens, _separator(separator, vocabulary, path))
         if not len(ends):
             raise NoSeparator(f"separator {separator!r} does not occur in {path}")
-        documents = np.unique(np.concatenate([documents, ends]))
-    return Corpus(
-        str(path), vocabulary, tokens, documents, _joined(path, found, digests, inside), " and ".join(sorted(changed))
-    )
+        edges = np.unique(np.concatenate([edges, ends]))
+    told, digest = " and ".join(sorted(changed)), _joined(path, found, digests, inside)
+    return Corpus(str(path), vocabulary, tokens, edges, digest, told)
 
 
 def _joined(path: Path, found: Sequence[Path], digests: Sequence[str], inside: bool) -> str:
@@ -398,16 +386,16 @@ def _encode_file(path: Path, vocabulary: Vocabulary, storage: IO[bytes], changed
     if vocabulary.kind == "bytes":
         for piece in files.pieces(path):
             digest.update(piece)
-            _to_disk(storage.write, piece)
+            to_disk(storage.write, piece)
         return digest.hexdigest()
     unknown: set[str] = set()
     known = set(vocabulary.alphabet)
-    cleaner = _Cleaner(vocabulary.alphabet)
-    for text in _characters(path, cleaner, digest.update):
+    cleaner = Cleaner(vocabulary.alphabet)
+    for text in characters(path, cleaner, digest.update):
         lacking = set(text) - known
         if not lacking and not unknown:
             tokens = vocabulary.encode(text).tobytes()
-            _to_disk(storage.write, tokens)
+            to_disk(storage.write, tokens)
         unknown |= lacking
     if unknown:
         raise UnknownSymbols(f"data: {path} has characters that are not in the vocabulary: {named(unknown)}")
@@ -415,19 +403,10 @@ def _encode_file(path: Path, vocabulary: Vocabulary, storage: IO[bytes], changed
     return digest.hexdigest()
 
 
-def _to_disk(write: Callable[..., Any], *content: bytes) -> None:
-    """Write to the temporary copy. Errors name the folder of the copy, because the user did not choose this folder."""
-    try:
-        write(*content)
-    except OSError as error:
-        where = f"the temporary copy of the text in {tempfile.gettempdir()} (TMPDIR) cannot be written"
-        raise OSError(f"{where}: {error.strerror}") from error
-
-
 def _separator(text: str, vocabulary: Vocabulary, path: Path) -> Array:
-    text = re.sub(r"\\([ntr\\])", lambda spelled: _ESCAPES[spelled[1]], text)
+    text = unescaped(text)
     if vocabulary.kind == "characters":
-        text = _Cleaner(vocabulary.alphabet + _MARK).clean(text, final=True)
+        text = Cleaner(vocabulary.alphabet + MARK).clean(text, final=True)
     try:
         return vocabulary.encode(text)
     except UnknownSymbols:
@@ -448,3 +427,60 @@ def _ends_of(tokens: Array, separator: Array) -> Array:
             last = place + size
             ends.append(last)
     return np.array(ends, np.int64)
+
+
+def _of_subwords(
+    path: Path, found: Sequence[Path], inside: bool, separator: str, vocabulary: Vocabulary | None, size: int | None,
+    division: tuple[float, bool],
+) -> Corpus:  # fmt: skip
+    """Encode files with a tokenizer; if there is none, train one of `size` tokens on the training part before."""
+    separator = Cleaner(MARK).clean(unescaped(separator), final=True)
+    if vocabulary is None:
+        if size is None:
+            raise ValueError("tokens 'tokenizer' need a vocabulary")
+        vocabulary = documents.trained(found, separator, size, *division)
+    made = documents.encoded(found, vocabulary, separator)
+    if separator and not made.separated:
+        raise NoSeparator(f"separator {separator!r} does not occur in {path}")
+    own = vocabulary.subwords.size
+    if size is not None and own < size:
+        made.changed.add(f"it gives a vocabulary of only {own} tokens, not {size}")
+    told, digest = " and ".join(sorted(made.changed)), _joined(path, found, made.digests, inside)
+    return Corpus(str(path), vocabulary, made.tokens, np.unique(made.starts), digest, told, made.sizes)
+
+
+def _of_tokens(path: Path, vocabulary: Vocabulary | None, separator: str, size: int | None) -> Corpus:
+    if size is not None:
+        raise ValueError(
+            f"tokens 'bpe:{size}' are trained on a text, but data {path} holds tokens: name their tokenizer"
+        )
+    _refuse_devices(path)
+    tokens = token_files.read(path)
+    most, changed = token_files.largest(path, tokens), ""
+    if vocabulary is None:
+        vocabulary = Vocabulary("ids", tokens=max(2, most + 1))
+        changed = f"the vocabulary has {vocabulary.size} tokens, up to the largest one"
+    elif most >= vocabulary.size:
+        raise ValueError(f"vocabulary must be at least {most + 1}, because data {path} has the token {most}")
+    edges = np.array([0, len(tokens)])
+    if separator:
+        ends = _ends_of(tokens, np.array([_separating(separator, vocabulary)]))
+        if not len(ends):
+            raise NoSeparator(f"separator {separator!r} does not occur in {path}")
+        edges = np.unique(np.concatenate([edges, ends]))
+    digest = hashlib.sha256()
+    for piece in files.pieces(path):
+        digest.update(piece)
+    return Corpus(str(path), vocabulary, tokens, edges, digest.hexdigest(), changed)
+
+
+def _separating(separator: str, vocabulary: Vocabulary) -> int:
+    """The token that ends a document in a file of tokens."""
+    if vocabulary.kind == "ids":
+        if not (separator.isascii() and separator.isdigit() and len(separator) < 9):
+            raise ValueError(f"separator must be the number of a token, because tokens are ids, not {separator!r}")
+        return int(separator)
+    found = vocabulary.encode(unescaped(separator)).tolist()
+    if len(found) != 1 or found[0] not in vocabulary.subwords.special:
+        raise ValueError(f"separator must be a special token of the tokenizer, not {separator!r}, which is {found}")
+    return int(found[0])

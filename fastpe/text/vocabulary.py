@@ -1,8 +1,8 @@
-"""Conversion between text and tokens. A token is a byte, or a character of the training text."""
+"""Conversion between text and tokens. A token is a byte, a character of the training text, or a subword."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from fastpe.base import stored
 from fastpe.base.validation import choice, shown
+from fastpe.text import subwords
 
 Array = np.ndarray[Any, Any]
 
-KINDS = ("bytes", "characters")
+KINDS = ("bytes", "characters", "tokenizer", "ids")
 _BYTES = 256
 MOST_CHARACTERS = 2**16  # largest number of characters of an alphabet; a text in many languages has fewer
 _CODES = 0x110000  # code points of Unicode
@@ -30,11 +31,19 @@ class Vocabulary:
 
     Parameters
     ----------
-    kind : {"bytes", "characters"}
+    kind : {"bytes", "characters", "tokenizer", "ids"}
         "bytes": tokens are the 256 values of a byte of UTF-8, so that no text has unknown symbols. "characters": tokens
-        are the characters of `alphabet`.
+        are the characters of `alphabet`. "tokenizer": tokens are those of a tokenizer.json. "ids": tokens are numbers
+        whose text is unknown.
     alphabet : str
-        The distinct characters in the order of their code points; "" for bytes.
+        The distinct characters in the order of their code points; "" for other kinds.
+    tokens : int
+        Number of tokens, for a tokenizer and for ids. It may be larger than that of the tokenizer, because the
+        embeddings of many models are.
+    digest : str
+        The SHA-256 of the tokenizer's file.
+    content : bytes
+        The content of this file; b"" if it is not at hand. Then text is neither encoded nor decoded.
 
     Raises
     ------
@@ -54,6 +63,9 @@ class Vocabulary:
 
     kind: str = "bytes"
     alphabet: str = ""
+    tokens: int = 0
+    digest: str = ""
+    content: bytes = field(default=b"", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         choice("tokens", self.kind, KINDS)
@@ -61,8 +73,8 @@ class Vocabulary:
             raise TypeError(f"alphabet must be a str, not {shown(self.alphabet)}")
         if self.kind == "characters" and len(self.alphabet) < 2:
             raise ValueError(f"alphabet must have at least two characters, not {self.alphabet!r}")
-        if self.kind == "bytes" and self.alphabet:
-            raise ValueError(f"alphabet must be '' for bytes, not {stored.cut(self.alphabet, 40)!r}")
+        if self.kind != "characters" and self.alphabet:
+            raise ValueError(f"alphabet must be '' for {self.kind}, not {stored.cut(self.alphabet, 40)!r}")
         if list(self.alphabet) != sorted(set(self.alphabet)):
             raise ValueError(f"alphabet must be characters in order, each once, not {stored.cut(self.alphabet, 40)!r}")
         if len(self.alphabet) > MOST_CHARACTERS:
@@ -73,26 +85,76 @@ class Vocabulary:
         """The vocabulary of all characters of a text."""
         return cls("characters", "".join(sorted(set(text))))
 
+    @classmethod
+    def of_tokenizer(cls, content: bytes, tokens: int | None = None) -> Vocabulary:
+        """The vocabulary of a tokenizer.json. tokens: number of tokens, if it is larger than the tokenizer's.
+
+        Raises
+        ------
+        ValueError, ModuleNotFoundError
+            As `fastpe.text.subwords.Subwords` does; also if the tokenizer has more tokens.
+        """
+        own = subwords.opened(content).size
+        if tokens is not None and tokens < own:
+            raise ValueError(f"vocabulary must be at least {own}, the number of tokens of the tokenizer, not {tokens}")
+        return cls("tokenizer", "", tokens or own, subwords.digest_of(content), content)
+
     @property
     def size(self) -> int:
         """Number of tokens."""
-        return _BYTES if self.kind == "bytes" else len(self.alphabet)
+        return {"bytes": _BYTES, "characters": len(self.alphabet)}.get(self.kind, self.tokens)
+
+    @property
+    def subwords(self) -> subwords.Subwords:
+        """The opened tokenizer.
+
+        Raises
+        ------
+        ValueError
+            If its file is not at hand, or tokens are ids.
+        ModuleNotFoundError
+            If the package `tokenizers` is not installed.
+        """
+        if self.kind == "ids":
+            raise ValueError("the text of these tokens is unknown: name their tokenizer, --tokens FILE")
+        if not self.content:
+            raise ValueError(
+                f"the tokenizer of this model, a {subwords.NAME} with the SHA-256 {self.digest}, is missing: put it "
+                "into the folder of the model"
+            )
+        return subwords.opened(self.content)
 
     @property
     def digits(self) -> tuple[int, ...]:
         """The tokens of the digits 0, 1, ..., 9; digits that are not in the vocabulary have none.
+
+        Raises
+        ------
+        ValueError
+            If tokens are subwords, and some have a digit among other characters: then no token has the place of a
+            digit.
 
         >>> Vocabulary.of("a1b2").digits
         (0, 1)
         """
         if self.kind == "bytes":
             return tuple(b"0123456789")
-        return tuple(token for token, symbol in enumerate(self.alphabet) if symbol in "0123456789")
+        if self.kind == "characters":
+            return tuple(token for token, symbol in enumerate(self.alphabet) if symbol in "0123456789")
+        if self.kind == "ids":
+            return ()
+        own = self.subwords
+        found = [token for token, piece in enumerate(own.pieces) if token not in own.special and _has_digit(piece)]
+        for token in found:
+            if len(own.pieces[token]) > 1:
+                merged = own.pieces[token].decode("utf-8", "replace")
+                raise ValueError(f"positions of digits need tokens of single digits: the tokenizer has {merged!r}")
+        return tuple(sorted(found, key=lambda token: own.pieces[token]))
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The smallest type that holds a token."""
-        return np.dtype(np.uint8 if self.size <= _BYTES else np.uint16)
+        return np.dtype(np.uint8 if self.size <= _BYTES else np.uint16 if self.size <= 2**16 else np.uint32)
 
     @cached_property
     def _codes(self) -> Array:
@@ -107,15 +169,19 @@ class Vocabulary:
         return places
 
     def encode(self, text: str) -> Array:
-        """The tokens of a text, (any,) uint8 or uint16.
+        """The tokens of a text, (any,) of the type `dtype`.
 
         Raises
         ------
         UnknownSymbols
             If the text has characters that are not in the vocabulary; the message names them.
+        ValueError, ModuleNotFoundError
+            As `subwords` does.
         """
         if self.kind == "bytes":
             return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)
+        if self.kind != "characters":
+            return self.subwords.encode(text).astype(self.dtype)
         codes = _code_points(text)
         tokens = self._places[codes]
         if len(tokens) and tokens.min() < 0:
@@ -123,33 +189,59 @@ class Vocabulary:
         return tokens.astype(self.dtype)
 
     def decode(self, tokens: Any) -> str:
-        """The text of some tokens; bytes that are not valid UTF-8 become U+FFFD."""
+        """The text of some tokens from its beginning; bytes that are not valid UTF-8 become U+FFFD.
+
+        A space that the tokenizer puts before every text is left out.
+        """
+        text = self.continuation(tokens)
+        return text.removeprefix(" ") if self.kind == "tokenizer" and self.subwords.prepends else text
+
+    def continuation(self, tokens: Any) -> str:
+        """The text that some tokens add to a text that has begun; bytes that are not valid UTF-8 become U+FFFD."""
         return self.bytes_of(tokens).decode("utf-8", "replace")
 
     def bytes_of(self, tokens: Any) -> bytes:
-        """The text of some tokens in UTF-8. If tokens are bytes, the tokens themselves, which need not be UTF-8."""
+        """The bytes that some tokens add to a text in UTF-8. They need not be UTF-8, unless tokens are characters."""
         given = np.asarray(tokens)
         if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self.size):
             raise ValueError(f"tokens must be integers in [0, {self.size}), not {stored.cut(str(given.tolist()), 40)}")
         if self.kind == "bytes":
             return given.astype(np.uint8).tobytes()
+        if self.kind != "characters":
+            return self.subwords.joined(given.ravel().tolist())
         return "".join(self.alphabet[token] for token in given.ravel()).encode("utf-8", "surrogatepass")
 
     @cached_property
     def widths(self) -> Array:
-        """Number of bytes of every token in UTF-8, (size,) int64."""
+        """Number of bytes of every token in UTF-8, (size,) int64; special tokens of a tokenizer have none."""
+        if self.kind not in ("bytes", "characters"):
+            return np.concatenate([own := self.subwords.widths, np.zeros(self.size - len(own), np.int64)])
         found = np.ones(self.size, np.int64)
         found[: len(self.alphabet)] = [len(c.encode("utf-8", "surrogatepass")) for c in self.alphabet]
         return found
 
-    def to_dict(self) -> dict[str, str]:
-        """The vocabulary as plain JSON values; `from_dict` is its inverse."""
-        return {"kind": self.kind, "alphabet": self.alphabet}
+    def bytes_in(self, tokens: Array) -> int | None:
+        """The number of bytes of the text of some tokens; None if it is unknown, as that of ids."""
+        unknown = self.kind == "ids" or (self.kind == "tokenizer" and not self.content)
+        return None if unknown else int(self.widths[tokens].sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The vocabulary as plain JSON values, without the tokenizer's file; `from_dict` is its inverse."""
+        stated = {"kind": self.kind, "alphabet": self.alphabet}
+        return (
+            stated | ({"tokens": self.tokens} if self.tokens else {}) | ({"sha256": self.digest} if self.digest else {})
+        )
 
     @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> Vocabulary:
-        """Build a vocabulary from the return value of `to_dict`."""
-        return cls(settings["kind"], settings["alphabet"])
+    def from_dict(cls, settings: dict[str, Any], content: bytes = b"") -> Vocabulary:
+        """Build a vocabulary from the return value of `to_dict`, and the content of its tokenizer's file."""
+        return cls(
+            settings["kind"], settings["alphabet"], settings.get("tokens", 0), settings.get("sha256", ""), content
+        )
+
+
+def _has_digit(piece: bytes) -> bool:
+    return any(digit in piece for digit in b"0123456789")
 
 
 def _alphabet(key: str, value: Any) -> None:
@@ -157,7 +249,10 @@ def _alphabet(key: str, value: Any) -> None:
         raise stored.Unfit.of(key, value, "characters")
 
 
-FORM = stored.record({"kind": stored.one_of(*KINDS), "alphabet": _alphabet})
+FORM = stored.record(
+    {"kind": stored.one_of(*KINDS), "alphabet": _alphabet},
+    optional={"tokens": stored.whole(2, 2**24), "sha256": stored.sha256},
+)
 """The form of a vocabulary in the header of a file."""
 
 

@@ -1,6 +1,6 @@
 """The settings of a run, of the model, its training and its tests, as a frozen dataclass that checks them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +24,7 @@ DATA = ("fixed", "fresh")
 LENGTHS = ("fixed", "uniform")
 DECAYS = ("constant", "linear", "cosine")
 KEEPS = ("last", "best")
+_FIXED = ("bytes", "characters")  # tokens whose number follows from the text
 
 
 @named_arguments
@@ -78,7 +79,7 @@ class TrainConfig(ModelConfig):
     data : {"fixed", "fresh"} or str, optional
         ``"fixed"``: one training set for all epochs (the default for tasks of numbers). ``"fresh"``: a new training set
         in each epoch (the default for tasks of tokens). For the task ``"text"``: the path of a file, or of a folder of
-        files. The text is read when this object is made.
+        files, or of a .bin or .npy file of tokens. The text is read when this object is made.
     lengths : {"fixed", "uniform"}, optional
         Lengths of the training inputs. ``"fixed"``: all have the length `train_length` (the default for tasks of
         numbers and for text). ``"uniform"``: lengths are drawn uniformly from 1 to `train_length`, without lengths that
@@ -89,6 +90,11 @@ class TrainConfig(ModelConfig):
     digest, alphabet : str, optional
         The SHA-256 of a text, and its characters. By default, both are taken from the text at `data`. If only
         `alphabet` is given, the text must not contain other characters.
+    tokenizer : str, optional
+        The SHA-256 of a tokenizer's file, if the task option `tokens` is the path of a tokenizer.json or "bpe:N". The
+        path is stored as the word "tokenizer", because the run folder has a copy of the file.
+    tokenizer_content : bytes
+        The content of this file, which is neither stored nor compared. By default it is read, or made by training.
     text_places : tuple of str, optional
         Paths at which the text is searched for, in this order; by default only `data`. The text must have the SHA-256
         `digest`. The paths are neither stored nor compared, because they do not change the results of a run.
@@ -102,7 +108,7 @@ class TrainConfig(ModelConfig):
 
     All other parameters are those of `ModelConfig`, with two differences. `train_length` is the length of the longest
     training input; the number of positions of the model follows from it. `vocabulary` must be None, because the task
-    determines it.
+    determines it. Only for tokens of a tokenizer or of a file it may be given: any number that is at least theirs.
 
     An encoding that needs several coordinates or a graph raises an error, unless its options provide them or its file
     states a default for sequences.
@@ -144,6 +150,8 @@ class TrainConfig(ModelConfig):
     alphabet: str | None = None
     positions: str = None  # type: ignore[assignment] # by the encoding, see `_check_needs`
     text_places: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    tokenizer: str | None = field(default=None, metadata=IF_SET)
+    tokenizer_content: bytes = field(default=b"", compare=False, repr=False)
     start_from: str | None = field(default=None, metadata=IF_SET)
     start_digest: str | None = field(default=None, metadata=IF_SET)
 
@@ -155,7 +163,7 @@ class TrainConfig(ModelConfig):
         self._set("task", TASKS.resolve(self.task))
         chosen = choose(self.task, self.task_options)
         self._set("task_options", Options({name: chosen.options[name] for name in self.task_options or {}}))
-        if self.vocabulary is not None:
+        if self.vocabulary is not None and (chosen.task.kind != "text" or self._tokens in _FIXED):
             raise ValueError(f"vocabulary must be None for task {self.task!r}, which sets it, not {self.vocabulary}")
         if chosen.task.causal and not self.causal:
             raise ValueError(f"task {self.task!r} is made for causal models: it needs causal=True")
@@ -230,32 +238,100 @@ class TrainConfig(ModelConfig):
             return
         data = self.data if self.data is not None else "fixed" if kind == "numbers" else "fresh"
         self._set("data", choice("data", data, DATA))
-        for name in ("digest", "alphabet", "text_places"):
+        for name in ("digest", "alphabet", "text_places", "tokenizer", "tokenizer_content"):
             if getattr(self, name):
                 raise ValueError(f"{name} needs task 'text', not {self.task!r}: it was {shown(getattr(self, name))}")
 
+    @property
+    def _tokens(self) -> str:
+        """The option `tokens` of a text. By default, a file of tokens has ids, except in runs from before these."""
+        if "tokens" in self.task_options or (self.digest is not None and self.vocabulary is None):
+            return str(self.chosen.options["tokens"])
+        from fastpe.text import token_files
+
+        return "ids" if token_files.holds(path("data", self.data)) else str(self.chosen.options["tokens"])
+
     def _check_text(self) -> None:
-        """Find the digest and the characters of the text, unless both are given."""
+        """Find the digest of the text and its vocabulary, unless both are given."""
         if self.data is None:
             raise ValueError("data must be a file, or a folder of files, for task 'text', not None")
         self._set("data", str(path("data", self.data)))
         self._set("text_places", tuple(str(path("text_places", each)) for each in self.text_places))
+        if self._tokens not in _FIXED:
+            self._find_tokenizer()
+        elif self.tokenizer is not None:
+            raise ValueError(f"tokenizer must be None for tokens {self._tokens!r}, not {shown(self.tokenizer)}")
         if self.digest is None or self.alphabet is None:
             found = self.read_text()
             self._set("digest", found.digest)
             self._set("alphabet", found.vocabulary.alphabet)
+            if self._tokens not in _FIXED:
+                self._take(found.vocabulary)
         if not isinstance(self.digest, str) or not isinstance(self.alphabet, str):
             raise TypeError(f"digest and alphabet must be str, not {shown(self.digest)}, {shown(self.alphabet)}")
+        if self._tokens not in _FIXED and self.vocabulary is None:
+            raise ValueError(f"vocabulary must be given with digest and alphabet for tokens {self._tokens!r}, not None")
+
+    def _find_tokenizer(self) -> None:
+        """Read the tokenizer whose path is the option `tokens`, and replace the path by the word "tokenizer"."""
+        from fastpe.text import subwords
+        from fastpe.text.vocabulary import Vocabulary
+
+        tokens = self._tokens
+        if tokens not in ("ids", "tokenizer") and subwords.specified(tokens) is None:
+            try:
+                self._set("tokenizer_content", subwords.read(path("tokens", tokens)))
+            except FileNotFoundError:
+                raise ValueError(
+                    "option 'tokens' of task 'text' must be bytes, characters, ids, bpe:N or the path of a "
+                    f"{subwords.NAME}, not {tokens!r}, which does not exist"
+                ) from None
+            tokens = "tokenizer"
+        self._set("task_options", Options({**self.task_options, "tokens": tokens}))
+        if self.tokenizer_content:
+            self._take(Vocabulary.of_tokenizer(self.tokenizer_content, self.vocabulary))
+        elif tokens == "tokenizer" and self.tokenizer is None:
+            raise ValueError(f"option 'tokens' of task 'text' must be the path of a {subwords.NAME}, not 'tokenizer'")
+
+    def _take(self, found: "Vocabulary") -> None:
+        """Take the tokens of a vocabulary; raise ValueError if its tokenizer is not that of the settings."""
+        if self.tokenizer not in (None, found.digest):
+            raise ValueError(
+                f"tokens must be those of the tokenizer with the SHA-256 {self.tokenizer}, not of one with the SHA-256 "
+                f"{found.digest}"
+            )
+        self._set("tokenizer", found.digest or None)
+        self._set("tokenizer_content", found.content)
+        self._set("vocabulary", found.size)
 
     def read_text(self) -> "Corpus":
         """Read the text. Errors are those of `fastpe.text.corpus.read`, or of `read_known` if `digest` is known."""
         from fastpe.text import corpus  # imports NumPy
 
-        options = self.chosen.options
-        how = options["tokens"], options["separator"], None if self.alphabet is None else self.symbols
+        options, tokens = self.chosen.options, self._tokens
+        known = (self.alphabet if tokens in _FIXED else self.vocabulary) is not None
+        if tokens.startswith("bpe:"):  # without its file, the tokenizer is trained again
+            known = bool(self.tokenizer_content)
+        how = tokens, options["separator"], self.symbols if known else None, options["share"], options["tuning"]
         if self.digest is None:
             return corpus.read(self.data, *how)
-        return corpus.read_known(self.text_places or (self.data,), self.digest, *how)
+        found = corpus.read_known(self.text_places or (self.data,), self.digest, *how)
+        if self.tokenizer not in (None, found.vocabulary.digest):
+            raise ValueError(
+                f"tokens {tokens!r} must have the SHA-256 {self.tokenizer} of the settings, not "
+                f"{found.vocabulary.digest}: another version of the package tokenizers made them"
+            )
+        return found
+
+    def with_tokenizer(self) -> Self:
+        """Return a copy that has the content of its tokenizer, if it was trained on the text and its file is missing.
+
+        >>> TrainConfig("nope").with_tokenizer() == TrainConfig("nope")
+        True
+        """
+        if self.tokenizer is None or self.tokenizer_content or not self._tokens.startswith("bpe:"):
+            return self
+        return replace(self, tokenizer_content=self.read_text().vocabulary.content)
 
     @property
     def symbols(self) -> "Vocabulary | None":
@@ -264,8 +340,13 @@ class TrainConfig(ModelConfig):
             return None
         from fastpe.text.vocabulary import Vocabulary
 
-        assert self.alphabet is not None
-        return Vocabulary(self.chosen.options["tokens"], self.alphabet)
+        tokens = self._tokens
+        if tokens in _FIXED:
+            assert self.alphabet is not None
+            return Vocabulary(tokens, self.alphabet)
+        assert self.vocabulary is not None
+        kind = "ids" if tokens == "ids" else "tokenizer"
+        return Vocabulary(kind, "", self.vocabulary, self.tokenizer or "", self.tokenizer_content)
 
     def _check_validation(self, kind: str) -> None:
         for name in ("validation", "patience"):
@@ -327,10 +408,15 @@ class TrainConfig(ModelConfig):
         starts at step 0.
 
         These settings may change: `encoding`, `options`, `train_length`, `positions`, `sight`, `dropout`, `precision`,
-        and all settings that are not the model's. A new encoding must have parameters with the same names and shapes;
-        so `rope` may become `rope_yarn`, which then has the same `base`, `pairs` and `rotated`. The encoding is built
-        for the same length as in `run` (`encoding_length`); the `factor` of `rope_yarn` and similar encodings is
-        relative to this length. If the new length is longer, the table of `learned` is resized as by `fastpe.resize`.
+        and all settings that are not the model's. All parameters of the model are carried over, and those of the
+        encoding that fit. Others are left out, or start with their initial values; the run's notes and its config.json
+        name them. If `rope` becomes `rope_yarn` or a similar encoding, that has the same `base`, `pairs` and `rotated`.
+        The encoding is built for the same length as in `run` (`encoding_length`); the `factor` of `rope_yarn` and
+        similar encodings is relative to this length. If the new length is longer, the table of `learned` is resized as
+        by `fastpe.resize`.
+
+        If `rope` becomes ``"nope"``, training continues without position encoding (DroPE, Gelberg et al. 2025,
+        arXiv:2512.12167).
 
         Parameters
         ----------
@@ -369,6 +455,17 @@ class TrainConfig(ModelConfig):
 
     @classmethod
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
+        from fastpe.text import subwords
+
+        tokens = dict(settings["task_options"]).get("tokens", "bytes")
+        if tokens not in (*_FIXED, "ids", "tokenizer") and subwords.specified(str(tokens)) is None:
+            raise ValueError(f"stored tokens cannot be a path, as {shown(tokens)} is")
+        if settings["task"] == "text":
+            from fastpe.text import subwords
+
+            tokens = dict(settings["task_options"]).get("tokens", "bytes")
+            if tokens not in (*_FIXED, "ids", "tokenizer") and subwords.specified(str(tokens)) is None:
+                raise ValueError(f"stored tokens must be a word, not {shown(tokens)}: a path is not opened")
         return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
 
     def tested(self) -> Self:
@@ -473,8 +570,13 @@ def _with_tokens(positions: str, chosen: Chosen, symbols: "Vocabulary | None") -
     'digits:20:0-9'
     """
     if symbols is not None:
-        return completed(positions, "the text", symbols.digits)
+        return completed(positions, "the text", _digits(symbols))
     if chosen.task.kind == "numbers":
         return positions
     equals = chosen.symbols + sizes.FRAME.index("separator")
     return completed(positions, chosen.whose, chosen.digits, equals, chosen.digit_order)
+
+
+def _digits(symbols: "Vocabulary") -> Iterator[int]:
+    """Yield the tokens of digits. A tokenizer is opened only if they are needed."""
+    yield from symbols.digits

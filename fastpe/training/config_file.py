@@ -14,11 +14,12 @@ from typing import Any
 from llvmlite import binding
 
 from fastpe.base import files, own_files, stored
-from fastpe.base.stored import damaged
+from fastpe.base.stored import DamagedFileError, damaged
 from fastpe.base.version import VERSION
 from fastpe.encodings import registry
 from fastpe.encodings.registry import ENCODINGS
 from fastpe.tasks.registry import TASKS
+from fastpe.text import subwords
 from fastpe.training import forms, schedule
 from fastpe.training.config import TrainConfig
 from fastpe.training.forms import SCHEMA
@@ -145,6 +146,10 @@ def read_config(folder: str | Path) -> TrainConfig | None:
         config = TrainConfig.from_dict(record["config"])
         if "text" in record and config.symbols is not None:
             config = replace(config, text_places=(config.data, record["text"]))
+        if config.tokenizer is not None:
+            config = replace(config, tokenizer_content=subwords.kept(folder, config.tokenizer))
+    except DamagedFileError:  # the tokenizer
+        raise
     except (ValueError, TypeError) as error:
         said = stored.cut(str(error))
         raise RunError(f"{folder / NAME} has no configuration that this version of fastpe can read: {said}") from error

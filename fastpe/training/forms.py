@@ -33,9 +33,18 @@ METRICS = {
 }  # fmt: skip
 """Metrics of a test, by the kind of the task."""
 SUMMARY = {"answer": "exact", "labels": "exact", "numbers": "mse", "text": "bits_per_byte"}
-"""The metric that summarizes a result, by the kind of the task."""
-NAMES = {"exact": "exact answers", "mse": "mean squared error", "bits_per_byte": "bits per byte"}
+"""The metric that summarizes a result, by the kind of the task (see `summary`)."""
+NAMES = {
+    "exact": "exact answers", "mse": "mean squared error", "bits_per_byte": "bits per byte", "loss": "nats per token",
+}  # fmt: skip
 """The names of these metrics."""
+
+
+def summary(config: TrainConfig) -> str:
+    """Return the metric that summarizes a result: that of `SUMMARY`, or the loss of tokens whose text is unknown."""
+    symbols = config.symbols
+    return "loss" if symbols is not None and symbols.kind == "ids" else SUMMARY[config.chosen.task.kind]
+
 
 ENDS = ("epochs", "solved", "validation")
 """Why a training ended (see `stopping.reason_to_end`)."""
@@ -52,7 +61,12 @@ CONFIG = record(
         **_ENVIRONMENT,
         "resumed": each(record(_ENVIRONMENT, optional={"epochs": whole(1, 2**40)})),
     },
-    optional={"encodings": own_files.FORM, "tasks": own_files.FORM, "text": text},
+    optional={
+        "encodings": own_files.FORM,
+        "tasks": own_files.FORM,
+        "text": text,
+        "start": record({"left_out": each(text), "initial": each(text)}),
+    },
 )
 """Form of ``config.json``, without its checksum."""
 
@@ -69,7 +83,8 @@ def metrics_line(config: TrainConfig) -> Form:
 def _validated(config: TrainConfig) -> Form:
     """Return the form of the validation metrics."""
     share = {"exact": number(0.0)} if "exact" in METRICS[config.chosen.task.kind] else {}
-    return record({"loss": maybe(number(0.0)), **share})
+    of_text = {"bits_per_byte": maybe(number(0.0))} if config.chosen.task.kind == "text" else {}
+    return record({"loss": maybe(number(0.0)), **share}, optional=of_text)
 
 
 def checkpoint(config: TrainConfig, digest: str) -> Form:

@@ -24,12 +24,11 @@ from fastpe.base.stored import printable
 from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.kernels.threads.team import threads_for
 from fastpe.model.transformer import Transformer
-from fastpe.text.vocabulary import Vocabulary
 from fastpe.training import run_folder
 from fastpe.training.config_file import read_config
 from fastpe.training.evaluation import check_length
-from fastpe.training.text_data import text_parts
-from fastpe.training.text_metrics import Read, block_losses, losses
+from fastpe.training.text_data import predicted_bytes, text_parts
+from fastpe.training.text_metrics import Read, bits_per_byte, block_losses, losses
 
 Array = np.ndarray[Any, Any]
 
@@ -117,6 +116,7 @@ def length_curve(
     sliding: bool = False,
     stride: int | None = None,
     documents: Any = None,
+    size: int | None = None,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LengthCurve:
@@ -139,6 +139,9 @@ def length_curve(
     documents : array_like (D + 1,) of int, optional
         Start index of each document, followed by T. If given, documents are the samples of the confidence intervals;
         otherwise blocks are. For a run folder, the default is the documents of its text, if there are several.
+    size : int, optional
+        Number of bytes of the text of all tokens but the first, for bits per byte. By default, it is the sum of the
+        bytes that the tokens stand for, if the model has a vocabulary.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
@@ -165,7 +168,8 @@ def length_curve(
     >>> [(point.length, point.tokens, point.parts) for point in curve.points], curve.by_position[16].shape
     ([(8, 199, 25), (16, 199, 13)], (16,))
     """
-    model, text, own, symbols = read_for(model_or_run, tokens)
+    model, text, own, known = read_for(model_or_run, tokens)
+    size = known if size is None else validation.whole("size", size, 1)
     threads_for(threads)
     wanted = checked_lengths(lengths, model.config.train_length, len(text))
     edges = _documents(own if documents is None else documents, len(text))
@@ -193,7 +197,7 @@ def length_curve(
             points.append(Point(length, None, reason=printable(str(error))))
             read(tokens_read(len(text), length, sliding=sliding, stride=stride))
             continue
-        points.append(_point(nats, text, length, edges, symbols))
+        points.append(_point(nats, length, edges, size))
     return LengthCurve(sliding, tuple(points), by_position)
 
 
@@ -235,9 +239,9 @@ def sliding_losses(
 
 def read_for(
     model_or_run: Transformer | str | Path, tokens: Any
-) -> tuple[Transformer, Array, Array | None, Vocabulary | None]:
-    """Return the model, the text, the starts of its documents if they are known, and the vocabulary."""
-    own = None
+) -> tuple[Transformer, Array, Array | None, int | None]:
+    """Return the model, the text, the starts of its documents and the bytes of its tokens but the first, if known."""
+    own = size = None
     if isinstance(model_or_run, Transformer):
         model = model_or_run
     elif isinstance(model_or_run, str | Path):
@@ -246,6 +250,7 @@ def read_for(
             config = read_config(model_or_run)
             if config is not None and config.symbols is not None:
                 tokens, own = text_parts(config)[1], validation_documents(config)
+                size = predicted_bytes(config)
     else:
         raise TypeError(f"model_or_run must be a Transformer or a run folder, not {validation.shown(model_or_run)}")
     if model.config.vocabulary is None or not model.config.causal:
@@ -253,13 +258,17 @@ def read_for(
     if tokens is None:
         raise ValueError("tokens must be given, unless model_or_run is the folder of a run on a text")
     if isinstance(tokens, str):
-        tokens = model.encoded("tokens", tokens)
+        text, tokens = tokens, model.encoded("tokens", tokens)
+        if model.vocabulary is not None and model.vocabulary.kind == "tokenizer":
+            size = int(model.vocabulary.subwords.measured(text)[1][1:].sum())
     array = validation.integer_array("tokens", tokens, "tokens")
     if array.ndim != 1 or len(array) < 2:
         raise ValueError(f"tokens must have the shape (T,) with T at least 2, not {array.shape}")
     if array.min() < 0 or array.max() >= model.config.vocabulary:
         raise ValueError(f"tokens must lie in [0, {model.config.vocabulary}), not {array.min()} .. {array.max()}")
-    return model, array, own, model.vocabulary
+    if size is None and model.vocabulary is not None:
+        size = model.vocabulary.bytes_in(array[1:])
+    return model, array, own, size
 
 
 def validation_documents(config: Any) -> Array | None:
@@ -299,7 +308,7 @@ def _documents(documents: Any, total: int) -> Array | None:
     return edges
 
 
-def _point(nats: Array, tokens: Array, length: int, edges: Array | None, symbols: Vocabulary | None) -> Point:
+def _point(nats: Array, length: int, edges: Array | None, size: int | None) -> Point:
     total = float(nats.mean())
     if not math.isfinite(total):
         return Point(length, None, tokens=len(nats), reason="the outputs are not finite")
@@ -307,10 +316,7 @@ def _point(nats: Array, tokens: Array, length: int, edges: Array | None, symbols
     starts = np.arange(0, len(nats), length) if edges is None else np.maximum(edges[:-1] - 1, 0)
     starts = np.unique(starts[starts < len(nats)])
     low, high = interval(nats, starts)
-    bits = None
-    if symbols is not None:
-        bits = float(nats.sum()) / math.log(2) / int(symbols.widths[tokens[1:]].sum())
-    return Point(length, total, low, high, bits, len(nats), len(starts))
+    return Point(length, total, low, high, bits_per_byte(nats, size), len(nats), len(starts))
 
 
 def interval(nats: Array, starts: Array) -> tuple[float | None, float | None]:

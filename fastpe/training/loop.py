@@ -31,12 +31,12 @@ from fastpe.training.config_file import check_target
 from fastpe.training.data import TrainingData, check_data, counts, training_data
 from fastpe.training.evaluation import evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
-from fastpe.training.forms import METRICS, NAMES, SCHEMA, SUMMARY
+from fastpe.training.forms import METRICS, NAMES, SCHEMA, summary
 from fastpe.training.progress import TrainingBar, can_be_drawn
 from fastpe.training.run_folder import Run
 from fastpe.training.schedule import rate
 from fastpe.training.stopping import RISING, Progress, reason_to_end
-from fastpe.training.text_data import TextData, text_parts
+from fastpe.training.text_data import TextData, predicted_bytes, text_parts
 from fastpe.training.validation import TextValidation, Validation, validation_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class TrainResult:
 
     def __repr__(self) -> str:
         done = self.result["train"]
-        key = SUMMARY[self.config.chosen.task.kind]
+        key = summary(self.config)
         errors = [f"{length}: {_figure(test[key])}" for length, test in self.result["test"].items()]
         where = f" run folder {self.run}" if self.run is not None else " no run folder"
         return (
@@ -91,7 +91,7 @@ class TrainResult:
 
     def _repr_html_(self) -> str:
         """A notebook shows the settings in a line and the test results as a table."""
-        done, key = self.result["train"], SUMMARY[self.config.chosen.task.kind]
+        done, key = self.result["train"], summary(self.config)
         said = (
             f"{self.config.encoding} on {self.config.task}, seed {self.config.seed}: {done['steps']:,} updates in "
             f"{done['seconds']:.1f} s, training loss {_figure(done['loss'])}"
@@ -247,10 +247,11 @@ def _train(
     config = config.tested()
     if not resume:  # with `resume`, the check follows below, because a finished run draws no data
         check_data(config)
+        config = config.with_tokenizer()
     if out is not None and not callable(out):
         config = check_target(validation.path("out", out), config, resume)
     options = registry.option_values(config.encoding, config.options)
-    begin = starting_weights.weights(config) if config.start_from is not None and not resume else None
+    begin = starting_weights.start(config) if config.start_from is not None and not resume else None
     model = Transformer(config.model)
     model.vocabulary = config.symbols
     if out is not None:
@@ -261,14 +262,15 @@ def _train(
         result = _restore(run, state)
         if resume and result is None:
             check_data(config)
-        if config.start_from is not None and state.progress.step == 0:
-            _start(config, run, model, begin)
+        lacking = (
+            _start(config, run, model, begin) if config.start_from is not None and state.progress.step == 0 else []
+        )
         if run is not None and run.new_epochs and state.ended in ("solved", "validation"):
             done = f"training had ended after epoch {state.progress.epoch}: in validation {_why(state.ended)}"
             run.notes.append(f"{done}. More epochs change nothing")
         notes = run.notes if run is not None else []
         told = len(notes)
-        for note in [*notes, *_remarks(config)]:
+        for note in [*notes, *lacking, *_remarks(config)]:
             notify(Noted(note))
         path = run.path if run is not None else None
         notify(Started(config, path, state.progress.step, finished=state.ended is not None))
@@ -313,13 +315,19 @@ def _open_run(
     return Run.resume(out, config, options) if resume else Run.create(out, config, options)
 
 
-def _start(config: TrainConfig, run: Run | None, model: Transformer, weights: dict[str, np.ndarray] | None) -> None:
-    """Load the weights that the training starts with, from the run folder or else from the origin."""
+def _start(config: TrainConfig, run: Run | None, model: Transformer, start: starting_weights.Start | None) -> list[str]:
+    """Load the weights that the training starts with, from the run folder or else from the origin.
+
+    Returns what could not be carried over, as notes.
+    """
     if run is not None and run.restore_start(model):
-        return
-    model.parameters = starting_weights.weights(config) if weights is None else weights
+        return []
+    start = starting_weights.start(config) if start is None else start
+    for name, array in start.weights.items():
+        model.parameters[name][...] = array
     if run is not None:
-        run.save_start(model)
+        run.save_start(model, start.left_out, start.initial)
+    return [told] if (told := start.told(str(config.start_from))) else []
 
 
 def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
@@ -427,11 +435,11 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
 
 def _tested(config: TrainConfig, model: Transformer, threads: int | None, notify: Listener) -> dict[str, Any]:
     """Return `test` and `validation`. For a text, `validation` uses the complete validation part."""
-    if (symbols := config.symbols) is not None:
-        tokens = text_parts(config)[1]
+    if config.symbols is not None:
+        tokens, size = text_parts(config)[1], predicted_bytes(config)
         lengths = [int(length) for length in config.test_lengths]
-        whole = text_metrics.text_metrics(model, tokens, min(config.train_length, len(tokens) - 1), symbols, threads)
-        return {"test": text_metrics.test_text(model, tokens, lengths, symbols, threads, notify), "validation": whole}
+        whole = text_metrics.text_metrics(model, tokens, min(config.train_length, len(tokens) - 1), size, threads)
+        return {"test": text_metrics.test_text(model, tokens, lengths, size, threads, notify), "validation": whole}
     test = evaluate(
         model,
         config.test_lengths,

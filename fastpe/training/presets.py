@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
 from fastpe.base.validation import choice, whole
@@ -116,7 +117,8 @@ def preset(
         fixed.setdefault("causal", True)
     own = {**fixed, **settings}
     if "task_options" in fixed:
-        own["task_options"] = {**fixed["task_options"], **settings.get("task_options", {})}
+        kept = {} if _has_ids(settings) else fixed["task_options"]
+        own["task_options"] = {**kept, **settings.get("task_options", {})}
     if "width" in own and "hidden" not in own:
         own["hidden"] = 4 * whole("width", own["width"], 1)
     config = TrainConfig(encoding, dict(options or {}), task=task, **own)
@@ -127,6 +129,13 @@ def preset(
         longest = max(positions_of(config.chosen, length, config.causal) for length in tested)
         config = TrainConfig(encoding, dict(options or {}), task=task, **own, positions=f"offset:{longest}")
     return config
+
+
+def _has_ids(settings: Mapping[str, Any]) -> bool:
+    """Return whether the data are a file of tokens, which a preset does not read as characters."""
+    from fastpe.text import token_files
+
+    return isinstance(settings.get("data"), str | PathLike) and token_files.holds(settings["data"])
 
 
 def _recipe(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:

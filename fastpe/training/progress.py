@@ -225,7 +225,7 @@ class TrainingBar(Bar):
         each, what = self._unit
         rate, width = per_second(self._samples * each, event.seconds, what), len(str(self._epochs))
         validated = (event.validation or {}).items()
-        found = [f"validation {key} {value:.6g}" for key, value in validated if value is not None]
+        found = [f"validation {key.replace('_', ' ')} {value:.6g}" for key, value in validated if value is not None]
         told = "  ".join([f"loss {event.loss:<10.6g}", *found, rate])
         self._tell(f"epoch {event.epoch:{width}}/{self._epochs}  {told}")
         if event.epoch == self._epochs:

@@ -5,6 +5,7 @@
 ``checkpoint.safetensors``  the state for resuming: parameters, moments of Adam, epoch and step, and, with
                         validation, the parameters after the best epoch
 ``start.safetensors``   if the run starts from another one: the parameters before the first update
+``tokenizer.json``      if tokens are subwords: the tokenizer
 ``metrics.jsonl``       one line per epoch
 ``model.safetensors``   the parameters after the last or the best epoch, which `load` reads
 ``result.json``         the training loss and the test metrics
@@ -28,6 +29,7 @@ from fastpe.base.stored import DamagedFileError, damaged
 from fastpe.model import loading, model_file
 from fastpe.model.adam import GROUPS, Adam
 from fastpe.model.transformer import Transformer
+from fastpe.text import subwords
 from fastpe.training import config_file, forms, metrics_file, result_file
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError, read_config
@@ -35,7 +37,9 @@ from fastpe.training.stopping import Progress
 
 _BEST = "best."  # prefix of the names of the best epoch's parameters
 _CHECKPOINT, _MODEL, _START = "checkpoint.safetensors", "model.safetensors", "start.safetensors"
-FILES = (config_file.NAME, _CHECKPOINT, _START, metrics_file.NAME, _MODEL, result_file.NAME, result_file.SEAL)
+FILES = (
+    config_file.NAME, _CHECKPOINT, _START, subwords.NAME, metrics_file.NAME, _MODEL, result_file.NAME, result_file.SEAL,
+)  # fmt: skip
 
 
 class Run:
@@ -110,6 +114,7 @@ class Run:
             with contextlib.suppress(PermissionError):  # the parent may be writable but not readable
                 files.sync_folder(self.path.parent)
             config_file.write(self.path, self._record)
+            self._keep_tokenizer()
         except OSError as error:
             if error.errno is None:  # a signal handler raised it, not the operating system
                 raise
@@ -162,6 +167,7 @@ class Run:
                 run._record = config_file.read(path)
                 if run.config.epochs != stored.epochs:
                     run._set_epochs(stored)
+                run._keep_tokenizer()
                 run._note_environment()
                 if run.config.text_places != stored.text_places and config_file.note_text(run._record, run.config):
                     config_file.write(path, run._record)
@@ -169,6 +175,11 @@ class Run:
             run.close()
             raise
         return run
+
+    def _keep_tokenizer(self) -> None:
+        """Write the tokenizer, unless the folder has it."""
+        if self.config.tokenizer_content and not os.path.lexists(self.path / subwords.NAME):
+            files.write_file(self.path / subwords.NAME, self.config.tokenizer_content)
 
     def _note_environment(self) -> None:
         """Record, with a note, that an unfinished run continues with other versions or on another CPU."""
@@ -277,8 +288,14 @@ class Run:
         adam.steps = progress.step
         return progress
 
-    def save_start(self, model: Transformer) -> None:
-        """Write the parameters before the first update, so that the run does not need its origin again."""
+    def save_start(self, model: Transformer, left_out: list[str], initial: list[str]) -> None:
+        """Write the parameters before the first update, so that the run does not need its origin again.
+
+        The record names the parameters of the origin that are left out, and those that have initial values.
+        """
+        if left_out or initial:
+            self._record["start"] = {"left_out": left_out, "initial": initial}
+            config_file.write(self.path, self._record)
         self._write_model(_START, model)
 
     def restore_start(self, model: Transformer) -> bool:
@@ -406,6 +423,8 @@ def check_sizes(path: Path, config: TrainConfig) -> None:
         if os.path.lexists(path / name):
             TensorFile(path / name)
             validation.room(f"{path / name}", (path / name).stat().st_size)
+    if os.path.lexists(path / subwords.NAME) and (path / subwords.NAME).stat().st_size > subwords.MOST_BYTES:
+        raise damaged(path / subwords.NAME, f"it is larger than {subwords.MOST_BYTES} bytes")
     if os.path.lexists(path / metrics_file.NAME):
         with files.open_file(path / metrics_file.NAME) as metrics:
             if os.fstat(metrics.fileno()).st_size > (most := metrics_file.most_bytes(config)):

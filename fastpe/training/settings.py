@@ -29,7 +29,8 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         ),
         "data": Setting(
             "Training data. fixed: one training set for all epochs; fresh: a new one in every epoch; PATH: for --task "
-            "text, a file or a folder of files.  [default: fixed for tasks of numbers, fresh for tasks of tokens]",
+            "text, a file, a folder of files, or a file of tokens (nanoGPT's .bin, or .npy).  [default: fixed for "
+            "tasks of numbers, fresh for tasks of tokens]",
             "fixed|fresh|PATH",
         ),
         "train_length": Setting("Training length: the length of the longest training input."),
@@ -39,6 +40,10 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "seed": Setting("Seed of the initial weights, of the data, and of the order of the data."),
     },
     "Data": {
+        "vocabulary": Setting(
+            "For --tokens FILE or ids: number of tokens of the model.  [default: those of the tokenizer, or up to the "
+            "largest one of the file]",
+        ),
         "lengths": Setting(
             "Distribution of the lengths of training inputs. fixed: all have the training length; uniform: lengths are "
             "drawn uniformly from 1 to the training length.  [default: fixed for tasks of numbers and for text, "

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ KEPT = ("sight", "positions", "dropout", "precision")
 """Settings of the model that stay the same unless they are given."""
 _OF_TASK = ("lengths", "target_scale")
 _OF_TEXT = ("data", "digest", "alphabet", "text_places")
+_OF_TOKENIZER = ("tokenizer", "tokenizer_content", "vocabulary")
 _ROTARY = ("base", "pairs", "rotated")  # options that rope and its extensions share, with different defaults
 
 
@@ -85,6 +86,9 @@ def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], g
     encoding = made.encoding if encoding is None else registry.canonical(registry.resolve(encoding))
     kept = made.options if encoding == made.encoding else _rotary_options(origin, encoding)
     own = {name: getattr(made, name) for name in (*FIXED, *KEPT)} | _of_task(origin, given)
+    length = made.made_for
+    if encoding != made.encoding and made.positions.startswith("offset:"):  # rows of a table that is left out
+        own["positions"], length = None, made.encoding_length or made.train_length
     named = {name: value for name, value in given.items() if name != "task_options"}  # `own` contains them
     config = TrainConfig(
         encoding, {**kept, **options}, **{**own, **named}, start_from=origin.path, start_digest=origin.digest
@@ -93,14 +97,41 @@ def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], g
         takes, has = ("numbers" if each is None else f"{each} tokens" for each in (made.vocabulary, wanted))
         raise ValueError(f"task {config.task!r} has {has}, but the model of {origin.path} takes {takes}")
     if config.encoding_length is None and config.position_range is None:
-        length, needed = made.made_for, config.model.train_length
+        needed = config.model.train_length
         grown = needed > length and any(map(_grows, _parts(config)))
         config = replace(config, encoding_length=None if grown or length == needed else length)
-    _check_shapes(origin, config)
+    _compared(origin, config)
     return config
 
 
-def weights(config: TrainConfig) -> dict[str, Array]:
+class Start(NamedTuple):
+    """The weights that a run starts with, and what differs from those of the model that it starts from.
+
+    Attributes
+    ----------
+    weights : dict
+        The parameters that are carried over, by name.
+    left_out : list of str
+        Names of the parameters that are not, because the new encoding does not have them, or has another shape.
+    initial : list of str
+        Names of the parameters that start with their initial values, because they are not carried over.
+    """
+
+    weights: dict[str, Array]
+    left_out: list[str]
+    initial: list[str]
+
+    def told(self, origin: str) -> str:
+        """What could not be carried over, in one sentence; "" if everything was."""
+        parts = [
+            f"{what} {', '.join(names)}"
+            for what, names in (("leaves out", self.left_out), ("has initial values of", self.initial))
+            if names
+        ]
+        return f"the model starts from {origin}, but {' and '.join(parts)}" if parts else ""
+
+
+def start(config: TrainConfig) -> Start:
     """Read the weights that a run starts with from the path in its settings.
 
     Raises
@@ -117,8 +148,8 @@ def weights(config: TrainConfig) -> dict[str, Array]:
             f"the weights of {origin.path} have changed since the run was configured: their SHA-256 was "
             f"{config.start_digest}, and is {origin.digest}"
         )
-    _check_shapes(origin, config)
-    found, shapes = dict(origin.model.parameters), shapes_of(config.model)
+    kept, left_out, initial = _compared(origin, config)
+    found, shapes = {name: origin.model.parameters[name] for name in kept}, shapes_of(config.model)
     for part in filter(_grows, _parts(config)):
         prefix = f"encoding.{part.scheme}."
         old = {name.removeprefix(prefix): found[name] for name in found if name.startswith(prefix)}
@@ -126,7 +157,7 @@ def weights(config: TrainConfig) -> dict[str, Array]:
             assert part.encoding.resize is not None
             resized = part.encoding.resize(old, length=config.model.made_for)
             found |= {f"{prefix}{name}": array for name, array in resized.items()}
-    return found
+    return Start(found, left_out, initial)
 
 
 def _parts(config: TrainConfig) -> tuple[Part, ...]:
@@ -155,9 +186,15 @@ def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
     elif "train_length" not in given:
         raise ValueError(f"train_length must be given: the model file {origin.path} does not name that of its task")
     if kind == "text" and symbols is not None:
-        if own["task_options"].setdefault("tokens", symbols.kind) != symbols.kind:
-            raise ValueError(f"option 'tokens' of task 'text' must be {symbols.kind!r}, as in {origin.path}")
+        asked = given.get("task_options", {}).get("tokens", symbols.kind)
+        if asked not in (symbols.kind, stored.task_options.get("tokens") if stored is not None else None):
+            raise ValueError(
+                f"option 'tokens' of task 'text' must be {symbols.kind!r}, as in {origin.path}, not {asked!r}"
+            )
+        own["task_options"]["tokens"] = symbols.kind
         own["alphabet"] = symbols.alphabet
+        if symbols.kind not in ("bytes", "characters"):
+            own |= dict(zip(_OF_TOKENIZER, (symbols.digest or None, symbols.content, symbols.size), strict=True))
         if stored is not None and stored.task == task and "data" not in given:
             own |= {name: getattr(stored, name) for name in _OF_TEXT}
     return own
@@ -180,13 +217,22 @@ def _rotary_options(origin: Origin, encoding: str) -> dict[str, Any]:
     }
 
 
-def _check_shapes(origin: Origin, config: TrainConfig) -> None:
-    """Raise ValueError unless the parameters have the shapes of the origin's, except tables that can be resized."""
+def _compared(origin: Origin, config: TrainConfig) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of the parameters that are carried over, left out, and new or of another shape.
+
+    Raises ValueError if they are not parameters of the encoding: these belong to the model, whose settings are fixed.
+    """
     new, old = shapes_of(config.model), {name: array.shape for name, array in origin.model.parameters.items()}
-    which = f"encoding {config.encoding!r} cannot start from {origin.path}, which has {origin.model.config.encoding!r}"
-    if lone := sorted(new.keys() ^ old.keys()):
-        raise ValueError(f"{which}: only one of them has the parameter {lone[0]!r}")
     resized = tuple(f"encoding.{part.scheme}." for part in _parts(config) if _grows(part))
-    for name, shape in new.items():
-        if shape != old[name] and not (name.startswith(resized or ("\0",)) and shape > old[name]):
-            raise ValueError(f"{which}: the parameter {name!r} has the shape {old[name]} there, not {shape}")
+    kept = [
+        name
+        for name, shape in new.items()
+        if name in old and (shape == old[name] or (name.startswith(resized or ("\0",)) and shape > old[name]))
+    ]
+    left_out, initial = sorted(old.keys() - set(kept)), sorted(new.keys() - set(kept))
+    if of_model := [name for name in (*left_out, *initial) if "encoding" not in name.split(".")]:
+        raise ValueError(
+            f"encoding {config.encoding!r} cannot start from {origin.path}, which has "
+            f"{origin.model.config.encoding!r}: the parameter {of_model[0]!r} of the model does not fit"
+        )
+    return kept, left_out, initial

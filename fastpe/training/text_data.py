@@ -46,6 +46,15 @@ def text_parts(config: TrainConfig) -> tuple[Array, Array]:
     return training, validation
 
 
+def predicted_bytes(config: TrainConfig) -> int | None:
+    """Return the number of bytes of the validation text without its first token; None if tokens are ids.
+
+    Raises as `text_parts` does.
+    """
+    training, validation = map(len, text_parts(config))
+    return config.read_text().bytes_in(training + 1, training + validation)
+
+
 def crops(tokens: Array, starts: Array, length: int) -> Sequences:
     """Return blocks of tokens from the given starts, with the next tokens as targets."""
     places = starts[:, None] + np.arange(length + 1)

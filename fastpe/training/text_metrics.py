@@ -10,7 +10,6 @@ from fastpe.base.stored import printable
 from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.kernels.threads.team import threads_for
 from fastpe.model.transformer import Transformer
-from fastpe.text.vocabulary import Vocabulary
 from fastpe.training.evaluation import answers, check_length, remarks
 from fastpe.training.events import LengthTested, Listener, Noted, TestStarted
 
@@ -65,24 +64,33 @@ def block_losses(
     return losses(model, tokens[places].astype(np.int64), tokens[places + 1].astype(np.int64), ragged, threads, read)
 
 
-def summed(nats: Array, targets: Array, symbols: Vocabulary) -> dict[str, Any]:
-    """Return `loss` in nats, `bits_per_byte` and `tokens` for the losses `nats` of the tokens `targets`.
+def summed(nats: Array, size: int | None) -> dict[str, Any]:
+    """Return `loss` in nats, `bits_per_byte` and `tokens` for the losses `nats` of tokens whose text has `size` bytes.
 
-    If a loss is not finite, `loss` and `bits_per_byte` are None, and `reason` says why.
+    `bits_per_byte` is None if the text is unknown. If a loss is not finite, both are None, and `reason` says why.
     """
     mean = float(nats.mean())
     if not math.isfinite(mean):
         return {"loss": None, "bits_per_byte": None, "tokens": len(nats), "reason": "the outputs are not finite"}
-    size = int(symbols.widths[targets].sum())
-    return {"loss": mean, "bits_per_byte": float(nats.sum()) / math.log(2) / size, "tokens": len(nats)}
+    return {"loss": mean, "bits_per_byte": bits_per_byte(nats, size), "tokens": len(nats)}
+
+
+def bits_per_byte(nats: Array, size: int | None) -> float | None:
+    """Return the bits for each byte of a text, for the losses of its tokens; None if its number of bytes is unknown.
+
+    >>> bits_per_byte(np.log([2.0, 8.0]), 8)
+    0.5
+    """
+    return float(nats.sum()) / math.log(2) / size if size else None
 
 
 def text_metrics(
-    model: Transformer, tokens: Array, length: int, symbols: Vocabulary, threads: int | None = None
+    model: Transformer, tokens: Array, length: int, size: int | None, threads: int | None = None
 ) -> dict[str, Any]:
     """Return the metrics of a text in blocks of one length (see `summed`); None with `reason` if they are undefined.
 
-    They are undefined if the model cannot read this length, or if the text has fewer tokens than a block.
+    They are undefined if the model cannot read this length, or if the text has fewer tokens than a block. size: number
+    of bytes of the text of all tokens but the first.
     """
     nothing = {"loss": None, "bits_per_byte": None, "tokens": 0}
     if len(tokens) <= length:
@@ -92,18 +100,18 @@ def text_metrics(
         found = block_losses(model, tokens, length, threads)
     except BeyondTrainingLength as error:
         return {**nothing, "reason": printable(str(error))}
-    return summed(found.ravel()[: len(tokens) - 1], tokens[1:], symbols)
+    return summed(found.ravel()[: len(tokens) - 1], size)
 
 
 def test_text(
-    model: Transformer, tokens: Array, lengths: Iterable[int], symbols: Vocabulary, threads: int | None,
+    model: Transformer, tokens: Array, lengths: Iterable[int], size: int | None, threads: int | None,
     notify: Listener,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Return `text_metrics` by length (a string), with remarks of the encoding."""
     lengths, results = tuple(lengths), {}
     notify(TestStarted(lengths))
     for length in lengths:
-        metrics = text_metrics(model, tokens, length, symbols, threads)
+        metrics = text_metrics(model, tokens, length, size, threads)
         if told := remarks(model.config, length):
             metrics["note"] = printable(" ".join(told))
             notify(Noted(f"length {length}: {metrics['note']}"))

@@ -59,11 +59,16 @@ class TextValidation:
         length = min(config.train_length, len(tokens) - 1)
         starts = np.linspace(0, len(tokens) - 1 - length, config.validation).astype(np.int64)
         self._blocks = crops(tokens, starts, length)
+        text, before = config.read_text(), len(text_parts(config)[0]) + 1
+        sizes = [text.bytes_in(before + start, before + start + length) for start in starts]
+        self._size = None if None in sizes else sum(size for size in sizes if size is not None)
 
     def metrics(self, model: Transformer, threads: int | None) -> dict[str, Any]:
-        """Return `loss` in nats; None if it is not finite."""
-        loss = float(text_metrics.losses(model, self._blocks.x, self._blocks.y, threads=threads).mean())
-        return {"loss": loss if math.isfinite(loss) else None}
+        """Return `loss` in nats for each token, and `bits_per_byte` if the text is known; None if it is not finite."""
+        found = text_metrics.summed(
+            text_metrics.losses(model, self._blocks.x, self._blocks.y, threads=threads), self._size
+        )
+        return {name: found[name] for name in ("loss", *(("bits_per_byte",) if self._size else ()))}
 
 
 def validation_of(config: TrainConfig) -> Validation | TextValidation:

@@ -239,5 +239,5 @@ def test_the_page_of_the_task():
     found = fastpe("tasks", "text")
     assert found.exit_code == 0
     assert "The next token of a text" in found.stdout
-    assert re.search(r"tokens +bytes +one of 'bytes', 'characters'", found.stdout)
+    assert re.search(r"tokens +bytes +a name +bytes, characters, bpe:N or a", found.stdout)
     assert "text: tokens of a file, with the next token as the target" in fastpe("tasks").stdout

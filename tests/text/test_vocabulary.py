@@ -51,7 +51,7 @@ def test_bytes_that_are_no_utf_8_are_marked():
 @pytest.mark.parametrize(
     ("kind", "alphabet", "message"),
     [
-        ("words", "", "tokens must be bytes or characters, not 'words'"),
+        ("words", "", "tokens must be bytes or characters or tokenizer or ids, not 'words'"),
         ("bytes", "ab", "alphabet must be '' for bytes, not 'ab'"),
         ("characters", "ba", "alphabet must be characters in order, each once, not 'ba'"),
         ("characters", "aa", "alphabet must be characters in order, each once"),

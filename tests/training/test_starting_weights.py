@@ -148,6 +148,55 @@ def test_another_text_has_the_characters_of_the_first(runs, tmp_path):
     assert (own.digest, own.alphabet) == (read_config(runs / "text").digest, config.alphabet)
 
 
+def test_rope_is_dropped_and_training_goes_on(runs, tmp_path):
+    """DroPE: all weights are carried over, bit by bit, and none is new."""
+    config = starting(runs / "text", "nope", train_length=16)
+    assert (config.encoding, config.train_length, config.options) == ("nope", 16, {})
+    weights, before = first_weights(config, tmp_path / "run"), load(runs / "text").parameters
+    assert weights.keys() == before.keys()
+    for name, array in weights.items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+    found = train(read_config(tmp_path / "run"), out=tmp_path / "run", resume=True, progress=False)
+    assert any((found.model.parameters[name] != before[name]).any() for name in before)
+    assert "start" not in json.loads((tmp_path / "run" / "config.json").read_text())
+    assert load(tmp_path / "run").config.encoding == "nope"
+    assert not load(tmp_path / "run").slots(8)
+
+
+def test_another_encoding_has_no_rows_of_the_old_table(runs, tmp_path):
+    config = TrainConfig("learned", **SMALL, **TRAINING, positions="offset:12")
+    train(config, out=tmp_path / "run", progress=False)
+    assert starting(tmp_path / "run", test_lengths=(6,)).positions == "offset:12"
+    assert starting(tmp_path / "run", "rope", test_lengths=(24,)).positions == "usual"
+
+
+@pytest.mark.parametrize(
+    ("origin", "encoding", "options", "left_out", "initial"),
+    [
+        ("learned", "nope", {}, ["encoding.learned.table"], []),
+        ("rope", "t5", {}, [], ["encoding.t5.table"]),
+        ("learned", "t5", {}, ["encoding.learned.table"], ["encoding.t5.table"]),
+        ("learned", "learned+alibi", {}, [], []),
+        ("alibi", "rope", {}, [], []),
+    ],
+)
+def test_what_cannot_be_carried_over_is_told_and_recorded(runs, tmp_path, origin, encoding, options, left_out, initial):
+    config, notes = starting(runs / origin, encoding, options, seed=3), []
+    found = train(config, out=tmp_path / "run", progress=lambda event: notes.append(str(event)), resume=False)
+    start, before = TensorFile(tmp_path / "run" / "start.safetensors").read(), load(runs / origin).parameters
+    for name, array in start.items():
+        expected = Transformer(config.model).parameters if name in initial else before
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+    record = json.loads((tmp_path / "run" / "config.json").read_text())
+    told = [note for note in notes if "the model starts from" in note]
+    if not (left_out or initial):
+        assert ("start" in record, told) == (False, [])
+        return
+    assert record["start"] == {"left_out": left_out, "initial": initial}
+    assert all(name in told[0] for name in (*left_out, *initial))
+    assert train(found.config, out=tmp_path / "run", resume=True, progress=False).result == found.result
+
+
 @pytest.mark.parametrize(
     ("encoding", "changes", "message"),
     [
@@ -155,7 +204,6 @@ def test_another_text_has_the_characters_of_the_first(runs, tmp_path):
         (None, {"heads": 4}, "heads must be 2, as in"),
         (None, {"activation": "gelu"}, "activation must be 'relu', as in"),
         (None, {"init": "small_normal"}, "init must be 'uniform', as in"),
-        ("t5", {}, "encoding 't5' cannot start from .*rope, which has 'rope': only one of them has the parameter "),
         (None, {"task": "sort", "causal": False}, "task 'sort' has 1[0-9]* tokens, but the model of .* takes numbers"),
         (None, {"start_from": "x"}, "start_from cannot be given: starting_from sets it"),
     ],
