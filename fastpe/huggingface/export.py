@@ -7,7 +7,7 @@ from fastpe.base import files, validation
 from fastpe.huggingface import checkpoint, tokenizer, weights
 from fastpe.huggingface.families import FAMILIES, Family
 from fastpe.huggingface.loading import CONFIG, OURS
-from fastpe.huggingface.positions import longest
+from fastpe.huggingface.positions import Misfit, longest
 from fastpe.model.banded import Banded
 from fastpe.model.transformer import Transformer
 
@@ -113,24 +113,24 @@ def chosen(model: Transformer, architecture: str | None = None) -> Family:
             known = validation.nearest(str(architecture), FAMILIES, ", ".join(FAMILIES))
             raise ValueError(f"architecture {architecture!r} is unknown; {known}")
         family = _BY_NAME[architecture]
-        if lacks := reasons(family, model):
+        if lacks := misfits(family, model):
             raise ValueError(f"{family.architecture} {lacks[0]}")
         return family
-    found = {each.model_type: reasons(each, model) for each in FAMILIES.values() if not each.on_request}
-    best = min(found, key=lambda name: len(found[name]))
+    found = {each: misfits(each, model) for each in FAMILIES.values() if not each.on_request}
+    best = min(found, key=lambda each: sum(misfit.cost for misfit in found[each]))
     if found[best]:
         raise ValueError(
-            f"no Hugging Face architecture computes this model; the nearest, {FAMILIES[best].architecture}, "
-            f"{' and '.join(found[best][:3])}"
+            f"no Hugging Face architecture computes this model; the nearest, {best.architecture}, "
+            f"{' and '.join(map(str, found[best][:3]))}"
         )
-    return FAMILIES[best]
+    return best
 
 
-def reasons(family: Family, model: Transformer) -> list[str]:
-    """What a model has and an architecture lacks, in words."""
-    found = [str(each) for each in family.misfits(model.config)]
+def misfits(family: Family, model: Transformer) -> list[Misfit]:
+    """What a model has and an architecture lacks."""
+    found = family.misfits(model.config)
     if not found and (name := weights.homeless(model, family, family.write(model.config))):
-        found = [f"needs 0 in parameter {name!r}, for which it has no place: train with bias=False or tied=True"]
+        found = [Misfit(f"parameter {name!r}", "other numbers", "0 (bias=False or tied=True)")]
     return found
 
 

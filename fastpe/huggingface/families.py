@@ -116,7 +116,7 @@ class Tensor(NamedTuple):
     layer: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """An architecture.
 

@@ -25,6 +25,7 @@ class Misfit(NamedTuple):
     setting: str
     value: Any
     needed: str
+    cost: int = 1  # the larger, the less alike are the two
 
     def __str__(self) -> str:
         return f"needs {self.setting} {self.needed}, not {stored.cut(repr(self.value), 80)}"
@@ -54,6 +55,12 @@ class Positions(Protocol):
         """The settings of `ModelConfig` for a config.json. `sizes` has its layers and the width of a head."""
 
 
+def _another_encoding(config: ModelConfig, slot: str, needed: str) -> Misfit:
+    """The misfit of an encoding; it costs less if the encoding also fills the slot that the architecture fills."""
+    fills = any(slot in part.encoding.slots for own in layers_of(config) for part in own)
+    return Misfit("encoding", config.encoding, needed, 2 if fills else 3)
+
+
 def _sees_all(config: ModelConfig) -> list[Misfit]:
     return [] if config.sight == "all" else [Misfit("sight", config.sight, "'all'")]
 
@@ -79,7 +86,7 @@ class Table:
         own = [part for layer in layers_of(config) for part in layer]
         found = _sees_all(config)
         if any(set(part.encoding.slots) - {"table"} for part in own):
-            found.append(Misfit("encoding", config.encoding, "with only a table"))
+            found.append(_another_encoding(config, "table", "with only a table"))
         if config.positions != "usual" and not config.shifted:
             found.append(Misfit("positions", config.positions, "'usual' or 'offset:L'"))
         return found
@@ -110,7 +117,7 @@ class Alibi:
         parts = [part for layer in layers_of(config) for part in layer]
         found = _sees_all(config) + _usual(config)
         if any(part.scheme != "alibi" for part in parts) or config.encoding != "alibi":
-            return [*found, Misfit("encoding", config.encoding, "'alibi'")]
+            return [*found, _another_encoding(config, "bias", "'alibi'")]
         usual = {name: option.default for name, option in parts[0].encoding.options.items()}
         for name, value in parts[0].options.items():
             if value != usual[name]:
@@ -182,7 +189,7 @@ class Rotary:
         bare = [own for own in layers if len(own) == 1 and _key(own[0]) == "nope"]
         kinds = {_key(part) for part in rotary}
         if len(rotary) + len(bare) < len(layers) or len(kinds) > 1 or (bare and not self.bare):
-            return [*found, Misfit("encoding", config.encoding, "'rope' or 'nope' by layer" if self.bare else "'rope'")]
+            return [*found, _another_encoding(config, "angles", "'rope' or 'nope' by layer" if self.bare else "'rope'")]
         if len({tuple(sorted(_without_order(part).items())) for part in rotary}) > 1:
             found.append(Misfit("options", dict(config.options), "equal in all layers"))
         if rotary:

@@ -56,7 +56,8 @@ class Layout:
             joined = np.stack(heads, axis=1).reshape(-1, *parts[0].shape[1:])
         else:
             joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
-        return np.ascontiguousarray(_outputs_first(tensor.row, joined, back=True), np.float32)
+        with np.errstate(over="ignore"):  # `pack` refuses numbers that are not finite
+            return np.ascontiguousarray(_outputs_first(tensor.row, joined, back=True), np.float32)
 
     def unpack(self, tensor: Tensor, array: Array) -> dict[str, Array]:
         """The parameters by name, from the tensor of the architecture."""
@@ -77,8 +78,9 @@ class Layout:
         outputs, own = sum(map(self.rows, tensor.ours)), self._own
         if tensor.row.kind == "norm" or tensor.name.endswith(".bias"):
             return (outputs,)
-        others: dict[str, int] = {"attention.out": own["heads"] * own["head_dim"], "feedforward.out": own["hidden"]}
-        inputs = others.get(tensor.row.ours[0], own["width"])
+        others = {"attention.out": own["heads"] * own["head_dim"], "feedforward.out": own["hidden"]}
+        name = tensor.row.ours[0]
+        inputs = others[name] if name in others else own["width"]
         return (inputs, outputs) if tensor.row.kind == "conv1d" else (outputs, inputs)
 
     def _ordered(self, name: str, rows: Array, layer: int, *, back: bool = False) -> Array:

@@ -49,7 +49,7 @@ CASES = {
 def config(name: str, **changed) -> ModelConfig:
     """The configuration of a case."""
     encoding, own = CASES[name]
-    return ModelConfig(encoding, **{**_ALL, **own, **changed})
+    return ModelConfig(**{"encoding": encoding, **_ALL, **own, **changed})
 
 
 def made(name: str, **changed) -> Transformer:
