@@ -114,13 +114,13 @@ def chosen(model: Transformer, architecture: str | None = None) -> Family:
             raise ValueError(f"architecture {architecture!r} is unknown; {known}")
         family = _BY_NAME[architecture]
         if lacks := misfits(family, model):
-            raise ValueError(f"{family.architecture} {lacks[0]}")
+            raise ValueError(f"{family.architecture} needs {lacks[0]}")
         return family
     found = {each: misfits(each, model) for each in FAMILIES.values() if not each.on_request}
     best = min(found, key=lambda each: sum(misfit.cost for misfit in found[each]))
     if found[best]:
         raise ValueError(
-            f"no Hugging Face architecture computes this model; the nearest, {best.architecture}, "
+            f"no Hugging Face architecture computes this model; the nearest, {best.architecture}, needs "
             f"{' and '.join(map(str, found[best][:3]))}"
         )
     return best

@@ -28,7 +28,7 @@ class Misfit(NamedTuple):
     cost: int = 1  # the larger, the less alike are the two
 
     def __str__(self) -> str:
-        return f"needs {self.setting} {self.needed}, not {stored.cut(repr(self.value), 80)}"
+        return f"{self.setting} {self.needed}, not {stored.cut(repr(self.value), 80)}"
 
 
 def layers_of(config: ModelConfig) -> list[tuple[Part, ...]]:

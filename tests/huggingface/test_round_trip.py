@@ -133,7 +133,7 @@ def test_neither_torch_nor_transformers_is_needed(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"encoding": "t5"}, "the nearest, GPT2LMHeadModel, needs encoding with only a table, not 't5'"),
+        ({"encoding": "t5"}, "the nearest, MptForCausalLM, needs encoding 'alibi', not 't5'"),
         ({"encoding": "rope+alibi"}, r"needs encoding 'rope', not 'rope\+alibi'"),
         ({"residual": False}, "the nearest, GPTNeoXForCausalLM, needs residual True, not False"),
         ({"final_norm": False}, "needs final_norm True, not False"),
@@ -146,7 +146,7 @@ def test_neither_torch_nor_transformers_is_needed(tmp_path):
         ({"vocabulary": None, "tied": False}, "model must have a vocabulary"),
         (
             {"activation": "swiglu", "norm": "rmsnorm", "encoding": "alibi", "bias": False},
-            "LlamaForCausalLM, needs encoding 'rope', not 'alibi'",
+            "MptForCausalLM, needs norm 'layernorm', not 'rmsnorm' and activation 'gelu', not 'swiglu'",
         ),
     ],
 )
