@@ -19,7 +19,17 @@ INSTALL = "not installed: pip install -e '.[peers]' from a clone of fastpe"
 
 
 def joined_parameters(model: Transformer) -> dict[str, Array]:
-    """Copies of a model's parameters, with query, key and value maps joined into one, as in other libraries."""
+    """Copies of a model's parameters, with query, key and value maps joined into one, as in other libraries.
+
+    Raises
+    ------
+    ValueError
+        If the model has parts that the functions of this module do not compute.
+    """
+    config = model.config
+    if config.optional_parts or config.activation in ("relu2", "geglu"):
+        parts = ", ".join(config.optional_parts) or f"activation {config.activation!r}"
+        raise ValueError(f"model must not have {parts}: there is no peer")
     parameters = {name: np.array(value) for name, value in model.parameters.items()}
     for layer in range(model.config.layers):
         prefix = f"layers.{layer}.attention"

@@ -51,12 +51,25 @@ STEPS = {
         "rope*2,nope", width=32, heads=2, layers=3, hidden=24, norm="rmsnorm", final_norm=True, activation="swiglu",
         bias=False, tied=True, init_by_depth=True, causal=True, vocabulary=65, train_length=97,
     ),
+    "grouped": ModelConfig(
+        "rope", width=24, heads=4, key_heads=2, head_dim=8, hidden=20, norm="rmsnorm", norm_eps=1e-6,
+        norm_placement="both", final_norm=True, activation="geglu", bias=False, qkv_bias=True, qk_norm="head",
+        sinks=True, embedding_scale=5.0, logit_softcap=9.0, causal=True, vocabulary=65, train_length=33,
+    ),
+    "parallel": ModelConfig(
+        "alibi", width=24, heads=4, key_heads=1, hidden=20, norm="layernorm", parallel=True, activation="relu2",
+        qk_norm="all", score_scale=0.2, causal=True, vocabulary=65, train_length=33,
+    ),
     "relative": ModelConfig("transformer_xl+rope_mixed", width=24, heads=2, hidden=20, causal=True, train_length=20),
+    "capped": ModelConfig(
+        "shaw", width=24, heads=2, hidden=20, key_heads=1, norm="rmsnorm", norm_placement="after", score_softcap=2.0,
+        causal=True, vocabulary=65, train_length=20,
+    ),
 }  # fmt: skip
 """Models whose whole training step is checked. Together they have every option of a model except dropout, whose kernel
 has a separate check. Their sizes are those of the paper, odd sizes, and one position more than a block of queries.
 
-The last model is compiled with all slots; the others have only tables that are added to the input, and a bias.
+The last two models are compiled with all slots; the others have only tables that are added to the input, and a bias.
 """
 
 _FEW = 8

@@ -143,6 +143,27 @@ def _swiglu_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
     yield Case(ours, lambda x, dy: np.hstack(reference.swiglu_vjp(x[:, :n], x[:, n:])[1](dy)), (both, dy), 1)
 
 
+def _relu2_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    x = 3 * draw(m, n)
+    yield Case(arrays.relu2_forward(x), reference.relu2, (x,), 1)
+
+
+def _relu2_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    x, dy = 3 * draw(m, n), draw(m, n)
+    yield Case(arrays.relu2_backward(x, dy), lambda x, dy: reference.relu2_vjp(x)[1](dy), (x, dy), 1)
+
+
+def _geglu_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    both = 3 * draw(m, 2 * n)
+    yield Case(arrays.geglu_forward(both), lambda both: reference.geglu(both[:, :n], both[:, n:]), (both,), 1)
+
+
+def _geglu_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    both, dy = 3 * draw(m, 2 * n), draw(m, n)
+    ours = arrays.geglu_backward(both, dy)
+    yield Case(ours, lambda x, dy: np.hstack(reference.geglu_vjp(x[:, :n], x[:, n:])[1](dy)), (both, dy), 1)
+
+
 def _drop(draw: Draw, m: int, n: int) -> Iterator[Case]:
     x, dropped = draw(m, n), Dropout(5, 6, 7, 8, 2**30, 4 / 3, 1)
     factors = reference.dropout_factors((m, n), 0.25, key=(5, 6), counter=(9, 7, 8))
@@ -273,6 +294,10 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "gelu_tanh_backward": _gelu_tanh_backward,
     "swiglu_forward": _swiglu_forward,
     "swiglu_backward": _swiglu_backward,
+    "relu2_forward": _relu2_forward,
+    "relu2_backward": _relu2_backward,
+    "geglu_forward": _geglu_forward,
+    "geglu_backward": _geglu_backward,
     "drop": _drop,
     "mean_squared_error": _mean_squared_error,
     "cross_entropy": _cross_entropy,

@@ -178,6 +178,26 @@ def swiglu_backward(both: Array, dy: Array) -> Array:
     return _activated_backward(both, dy, activation.SWIGLU)
 
 
+def relu2_forward(x: Array) -> Array:
+    """max(x, 0)^2."""
+    return _activated(x.reshape(1, -1), x.size, activation.RELU2)[0].reshape(x.shape)
+
+
+def relu2_backward(x: Array, dy: Array) -> Array:
+    """The gradient of x, given dy, the gradient of the result of `relu2_forward`."""
+    return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), activation.RELU2).reshape(x.shape)
+
+
+def geglu_forward(both: Array) -> Array:
+    """`gelu_tanh_forward` of x, times y (m, n), for adjacent x and y (m, 2 n)."""
+    return _activated(both, both.shape[1] // 2, activation.GEGLU)[0]
+
+
+def geglu_backward(both: Array, dy: Array) -> Array:
+    """The adjacent gradients of x and y, given dy, the gradient of the result of `geglu_forward`."""
+    return _activated_backward(both, dy, activation.GEGLU)
+
+
 @entry
 def _drop(x, dropped, place):
     dropout.drop_rows(dropped, pointer(x), x.shape[0], x.shape[1], place)

@@ -108,7 +108,11 @@ class Banded(Transformer):
     def _frequencies(self, part: Part, length: int) -> Array:
         if combined.axes((part,), given=True) > 1:
             raise ValueError(f"bands need angles that are positions times frequencies, not those of {part.scheme!r}")
-        sizes = {"dim": self.config.width, "heads": self.config.heads, "causal": self.config.causal}
+        sizes = {
+            "dim": self.config.heads * self.config.head_width,
+            "heads": self.config.heads,
+            "causal": self.config.causal,
+        }
         return bands.frequencies(
             part.scheme.partition("@")[0], length, train_length=self.config.made_for, **sizes, **part.options
         )

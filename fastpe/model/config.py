@@ -10,22 +10,26 @@ from typing import Any, NoReturn, Self
 
 from fastpe.base import validation
 from fastpe.base.patterns import expanded
-from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, real, shown, truth, whole
+from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, positive, real, shown, truth, whole
 from fastpe.encodings import registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec, make_spec
 from fastpe.model import sight
 from fastpe.model.positions import Rule, canonical, check_tokens, rule_of
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "swiglu")  # in the order of `kernels.rows.activation`
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "swiglu", "relu2", "geglu")  # in the order of `kernels.rows.activation`
+GATED = ("swiglu", "geglu")
+"""Activations with two input matrices, whose results are multiplied."""
 NORMS = ("none", "layernorm", "rmsnorm")
+PLACEMENTS = ("before", "after", "both")
+QK_NORMS = ("head", "all")
 DTYPES = ("float32", "float64")
 PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 IF_SET = {"stored": "if set"}
-"""Metadata of a setting that is stored only if it is not None. Models that do not use the setting are stored as they
-were before it existed."""
+"""Metadata of a setting that is stored only if it differs from its default. Models that do not use the setting are
+stored as they were before it existed."""
 MOST_LAYERS = 10_000  # every layer has separately named parameters
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64, which represent all integers up to here
 
@@ -72,13 +76,14 @@ class ModelConfig:
         Which keys a query attends to. ``"all"``; ``"window:W"``: keys at a distance below W; ``"chunks:C"``: keys in
         the query's chunk of C positions; or a pattern over layers, such as ``"window:512*5,all"`` (see
         `fastpe.model.sight`). In a causal model, a query never attends to later keys.
-    activation : {"relu", "gelu", "gelu_tanh", "swiglu"}
-        Activation of the feed-forward map. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation.
-        `swiglu` (Shazeer 2020, arXiv:2002.05202) has two input matrices W and V in place of one: the hidden activations
-        are ``silu(z @ W) * (z @ V)``.
+    activation : {"relu", "gelu", "gelu_tanh", "swiglu", "relu2", "geglu"}
+        Activation of the feed-forward map. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation. `relu2`
+        is the square of `relu` (So et al. 2021, arXiv:2109.08668). `swiglu` and `geglu` (Shazeer 2020,
+        arXiv:2002.05202) have two input matrices W and V in place of one: the hidden activations are
+        ``f(z @ W) * (z @ V)``, where f is silu or `gelu_tanh`.
     norm : {"none", "layernorm", "rmsnorm"}
-        Normalisation before attention and feed-forward (rmsnorm: Zhang and Sennrich 2019, arXiv:1910.07467). The
-        constant under the root is 1e-5.
+        Normalisation of the inputs of attention and feed-forward (rmsnorm: Zhang and Sennrich 2019, arXiv:1910.07467);
+        `norm_placement` has other places. The constant under the root is `norm_eps`.
     final_norm : bool
         Whether there is another normalisation before the head.
     bias : bool
@@ -155,6 +160,35 @@ class ModelConfig:
         Number of positions that the encoding is built for, if it is not `train_length`. It determines the constants of
         the encoding and the number of rows of its tables. If a model is trained further at another length, this setting
         keeps its encoding unchanged (see `TrainConfig.starting_from`).
+    key_heads : int, optional
+        Number of heads of keys and values, a divisor of `heads`; by default `heads`. Each of them serves
+        ``heads // key_heads`` successive query heads (grouped queries, Ainslie et al. 2023, arXiv:2305.13245).
+    head_dim : int, optional
+        Width D of one head; by default ``width / heads``.
+    norm_eps : float
+        Constant under the root of all norms.
+    norm_placement : {"before", "after", "both"}
+        Where the norms of a layer are: at the input of attention and feed-forward, ``x + f(norm(x))``; at their output,
+        ``x + norm(f(x))``, as in OLMo 2; or at both, as in Gemma 2.
+    parallel : bool
+        Whether attention and feed-forward read the same input, ``x + attention(norm1(x)) + feedforward(norm2(x))``, as
+        in GPT-NeoX, and not one after the other.
+    qkv_bias : bool, optional
+        Whether the maps of queries, keys and values have biases, if this differs from `bias`.
+    qk_norm : {"head", "all"}, optional
+        Normalises queries and keys with an rmsnorm before they are rotated: each head by itself, with one weight of D
+        numbers for all heads, as in Qwen 3; or all heads together, as in OLMo 2.
+    score_scale : float, optional
+        Factor of the scores, if not ``1 / sqrt(D)``.
+    score_softcap : float, optional
+        Soft cap c of the scores: a score s becomes ``c tanh(s / c)``, as in Gemma 2.
+    logit_softcap : float, optional
+        Soft cap of the logits; needs a vocabulary.
+    embedding_scale : float
+        Factor of the token embeddings at the input; needs a vocabulary.
+    sinks : bool
+        Whether each head has a learned score that takes weight from all keys (``layers.{l}.attention.sinks``), as in
+        gpt-oss.
 
     Raises
     ------
@@ -197,6 +231,18 @@ class ModelConfig:
     start: float = 0.0
     positions: str = "usual"
     encoding_length: int | None = field(default=None, metadata=IF_SET)
+    key_heads: int | None = field(default=None, metadata=IF_SET)
+    head_dim: int | None = field(default=None, metadata=IF_SET)
+    norm_eps: float = field(default=1e-5, metadata=IF_SET)
+    norm_placement: str = field(default="before", metadata=IF_SET)
+    parallel: bool = field(default=False, metadata=IF_SET)
+    qkv_bias: bool | None = field(default=None, metadata=IF_SET)
+    qk_norm: str | None = field(default=None, metadata=IF_SET)
+    score_scale: float | None = field(default=None, metadata=IF_SET)
+    score_softcap: float | None = field(default=None, metadata=IF_SET)
+    logit_softcap: float | None = field(default=None, metadata=IF_SET)
+    embedding_scale: float = field(default=1.0, metadata=IF_SET)
+    sinks: bool = field(default=False, metadata=IF_SET)
 
     def __post_init__(self) -> None:
         self._set("encoding", registry.canonical(registry.resolve(self.encoding)))
@@ -205,9 +251,8 @@ class ModelConfig:
             self._set(name, whole(name, getattr(self, name), 1))
         self._set("layers", whole("layers", self.layers, 1, MOST_LAYERS))
         self._check_layers("encoding", self.encoding, len(registry.layers(self.encoding)))
-        if self.width % self.heads:
-            raise ValueError(f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}")
-        for name in ("causal", "residual", "final_norm", "bias", "tied", "init_by_depth"):
+        self._check_heads()
+        for name in ("causal", "residual", "final_norm", "bias", "tied", "init_by_depth", "parallel", "sinks"):
             self._set(name, truth(name, getattr(self, name)))
         self._set("sight", sight.canonical(self.sight))
         self._check_layers("sight", self.sight, len(expanded("sight", self.sight)))
@@ -231,7 +276,42 @@ class ModelConfig:
         self._set("positions", canonical(self.positions, self.train_length))
         if self.encoding_length is not None:
             self._set("encoding_length", whole("encoding_length", self.encoding_length, 1))
+        self._check_parts()
         self._check_tokens()
+
+    def _check_heads(self) -> None:
+        for name in ("head_dim", "key_heads"):
+            if getattr(self, name) is not None:
+                self._set(name, whole(name, getattr(self, name), 1))
+        if self.width % self.heads and self.head_dim is None:
+            raise ValueError(
+                f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}; head_dim sets "
+                "the width of a head"
+            )
+        if self.heads % self.key_value_heads:
+            raise ValueError(
+                f"heads must be divisible by key_heads, but {self.heads} is not divisible by {self.key_value_heads}"
+            )
+
+    def _check_parts(self) -> None:
+        self._set("norm_eps", positive("norm_eps", self.norm_eps))
+        self._set("norm_placement", choice("norm_placement", self.norm_placement, PLACEMENTS))
+        if self.norm == "none" and self.norm_placement != "before":
+            raise ValueError(
+                f"norm_placement {self.norm_placement!r} needs a norm: choose norm 'layernorm' or 'rmsnorm'"
+            )
+        if self.parallel and not self.residual:
+            raise ValueError("parallel needs residual=True: it adds attention and feed-forward to their input")
+        if self.parallel and self.norm_placement != "before":
+            raise ValueError(f"parallel needs norm_placement 'before', not {self.norm_placement!r}")
+        if self.qkv_bias is not None:
+            self._set("qkv_bias", truth("qkv_bias", self.qkv_bias))
+        if self.qk_norm is not None:
+            self._set("qk_norm", choice("qk_norm", self.qk_norm, QK_NORMS))
+        for name in ("score_scale", "score_softcap", "logit_softcap"):
+            if getattr(self, name) is not None:
+                self._set(name, positive(name, getattr(self, name)))
+        self._set("embedding_scale", positive("embedding_scale", self.embedding_scale))
 
     def _check_layers(self, name: str, pattern: str, count: int) -> None:
         if count > self.layers:
@@ -242,14 +322,44 @@ class ModelConfig:
             check_tokens(self.rule, self.vocabulary, self.positions)
         if self.tied and self.vocabulary is None:
             raise ValueError("tied needs a vocabulary: a model of numbers has no token embedding")
+        for name in self.optional_parts:
+            if self.vocabulary is None and name in ("logit_softcap", "embedding_scale"):
+                raise ValueError(f"{name} needs a vocabulary: a model of numbers has no tokens")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     @property
     def head_width(self) -> int:
-        """Width D of one head."""
-        return self.width // self.heads
+        """Width D of one head: `head_dim`, or ``width / heads``.
+
+        >>> ModelConfig("rope", width=64, heads=4, head_dim=32).head_width
+        32
+        """
+        return self.head_dim or self.width // self.heads
+
+    @property
+    def key_value_heads(self) -> int:
+        """Number of heads of keys and values: `key_heads`, or `heads`.
+
+        >>> ModelConfig("rope", heads=4, key_heads=2).key_value_heads, ModelConfig("rope", heads=4).key_value_heads
+        (2, 4)
+        """
+        return self.key_heads or self.heads
+
+    @property
+    def has_qkv_bias(self) -> bool:
+        """Whether the maps of queries, keys and values have biases: `qkv_bias`, or `bias`."""
+        return self.bias if self.qkv_bias is None else self.qkv_bias
+
+    @property
+    def optional_parts(self) -> tuple[str, ...]:
+        """Names of the settings, from `key_heads` on, that differ from their defaults.
+
+        >>> ModelConfig("rope", heads=4, key_heads=2, parallel=True).optional_parts
+        ('key_heads', 'parallel')
+        """
+        return tuple(f.name for f in fields(ModelConfig)[_FIRST_PART:] if getattr(self, f.name) != f.default)
 
     @property
     def position_range(self) -> int | None:
@@ -283,7 +393,7 @@ class ModelConfig:
         """
         return make_spec(
             length,
-            dim=self.width,
+            dim=self.heads * self.head_width,
             heads=self.heads,
             train_length=self.made_for,
             causal=self.causal,
@@ -306,7 +416,7 @@ class ModelConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as plain JSON values. `from_dict` is the inverse."""
         stored = ((f, getattr(self, f.name)) for f in fields(self) if f.compare)
-        return {f.name: _plain(value) for f, value in stored if value is not None or not f.metadata}
+        return {f.name: _plain(value) for f, value in stored if not f.metadata or value != f.default}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
@@ -343,6 +453,9 @@ class ModelConfig:
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
         """The encoding in stored settings. It must be a key, because the constructor would load the file at a path."""
         return {"encoding": registry.canonical(settings["encoding"])}
+
+
+_FIRST_PART = [f.name for f in fields(ModelConfig)].index("key_heads")
 
 
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:

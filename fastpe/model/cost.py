@@ -5,7 +5,8 @@ if its first or last maps are fused (`kernels.model.fused_embedding_and_head`).
 """
 
 from fastpe.model import sight
-from fastpe.model.config import ModelConfig
+from fastpe.model.config import GATED, ModelConfig
+from fastpe.model.parameters import projected_widths
 
 
 def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int:
@@ -37,11 +38,11 @@ def sequence_flop(config: ModelConfig, n: int, targets: int | None = None, *, un
     >>> sequence_flop(ModelConfig("nope", vocabulary=8192, train_length=64), 64, targets=4) / 1e6
     44.040192
     """
-    c, f = config.width, config.hidden
+    c, f, queries, keys = config.width, config.hidden, *projected_widths(config)[:2]
     seen = sight.of_layers(config.sight, config.layers) if unmasked else ()
     pairs = sum(sight.visible_pairs(one, n, causal=config.causal) for one in seen) or config.layers * n * n
-    maps = 3 if config.activation == "swiglu" else 2
-    layers = 2 * n * config.layers * (4 * c * c + maps * c * f) + 4 * pairs * c
+    maps = 3 if config.activation in GATED else 2
+    layers = 2 * n * config.layers * (2 * c * (queries + keys) + maps * c * f) + 4 * pairs * queries
     if not config.vocabulary:  # the embedding of a number has no gradient with respect to its input
         return 3 * layers + 4 * n * c + 6 * n * c
     rows = n if targets is None else targets

@@ -83,6 +83,8 @@ class ModelEncoding:
         learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}
         self._own_layers = {part.scheme: learns[part.scheme] & set(part.encoding.per_layer) for part in self._parts}
         self.layered = frozenset().union(*(filled[scheme] for scheme, names in self._own_layers.items() if names))
+        if config.score_scale is not None and any("scale" in combined.plain(own, spec) for own in self._different()):
+            raise ValueError(f"score_scale cannot be combined with {config.encoding!r}, which sets the scale of scores")
         check_combinations(
             config, self._parts, shapes := [combined.slot_shapes(own, spec) for own in self._different()]
         )
@@ -249,7 +251,13 @@ class ModelEncoding:
             of_layers, usual = [combined.plain(own, spec) for own in self._of_layers], self.config.head_width**-0.5
             rows = [np.broadcast_to(own.get("scale", usual), self.config.heads) for own in of_layers]
             found["scale"] = np.array(rows)
-        return found
+        return found | self._of_scores
+
+    @cached_property
+    def _of_scores(self) -> dict[str, float]:
+        """The settings of the model that act on scores as slots do."""
+        both = {"scale": self.config.score_scale, "softcap": self.config.score_softcap}
+        return {slot: value for slot, value in both.items() if value is not None}
 
     def pull(
         self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
@@ -292,13 +300,15 @@ class ModelEncoding:
         spec, layers = replace(self._spec(length), dtype=np.dtype(np.float64)), list[dict[str, Any]]()
         for layer, parts in enumerate(self._of_layers):
             if layer and not self.layered:
-                layers.append({s: x for s, x in layers[0].items() if s != "scale"} | combined.plain(parts, spec))
+                layers.append(
+                    {s: x for s, x in layers[0].items() if s != "scale"} | combined.plain(parts, spec) | self._of_scores
+                )
                 continue
             slots: dict[str, Any] = combined.allocate(parts, spec)
             combined.fill(parts, spec, self._own(parameters, layer), slots, reference=True)
             if self.table_factor != 1.0:
                 slots["table"] *= self.table_factor
-            layers.append(slots | combined.plain(parts, spec))
+            layers.append(slots | combined.plain(parts, spec) | self._of_scores)
         spans = sight.spans(self.config.sight, self.config.layers, length, causal=self.config.causal)
         for layer, gated in enumerate(self.gates):
             seen = {} if spans is None else {"spans": spans[layer][None]}

@@ -102,6 +102,9 @@ class EncodingByRule:
         if not steps:
             return self._rest.gates
         (scheme, slopes), *others = steps.items()
+        for name in ("score_softcap", "sinks"):
+            if name in config.optional_parts:
+                raise ValueError(f"{name} cannot be combined with positions={config.positions!r} and {scheme!r}")
         if others or any(self._rest.gates):
             more = repr(others[0][0]) if others else "a gate"
             raise ValueError(

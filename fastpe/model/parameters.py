@@ -12,7 +12,7 @@ from fastpe.base.random import Stream
 from fastpe.kernels import simd
 from fastpe.kernels.model import memory as model_memory
 from fastpe.kernels.products.bfloat16.pack import STEP, packed_words
-from fastpe.model.config import ModelConfig
+from fastpe.model.config import GATED, ModelConfig
 from fastpe.model.gates import LayerGate, made_by
 
 Array = np.ndarray[Any, Any]
@@ -20,6 +20,8 @@ Array = np.ndarray[Any, Any]
 ALIGN = 16  # elements: every tensor starts on a cache line, in float32 and in float64
 _PANEL_ROWS = 16  # rows of a matrix that one iteration of the transposing loop takes
 _PROJECTED = ("query", "key", "value")  # three maps whose columns form one matrix
+_QK_NORMS = ("query_norm", "key_norm")
+_NORMS = ("norm1", "norm2", "post_norm1", "post_norm2")
 _WIDENED = ("in", "gate")  # the two maps of a gated activation, whose columns also form one matrix, the gate first
 
 
@@ -32,12 +34,12 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     >>> parameter_shapes(ModelConfig("nope", layers=1))["layers.0.feedforward.in.weight"]
     (64, 128)
     """
-    c, f, tokens = config.width, config.hidden, config.vocabulary
+    c, f, tokens, widths = config.width, config.hidden, config.vocabulary, projected_widths(config)
     shapes: dict[str, tuple[int, ...]] = {}
 
-    def map_of(name: str, rows: int, columns: int) -> None:
+    def map_of(name: str, rows: int, columns: int, *, bias: bool = config.bias) -> None:
         shapes[f"{name}.weight"] = (rows, columns)
-        if config.bias:
+        if bias:
             shapes[f"{name}.bias"] = (columns,)
 
     def norm_of(name: str) -> None:
@@ -51,14 +53,19 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         map_of("embed", 1, c)
     for layer in range(config.layers):
         prefix = f"layers.{layer}"
-        for name in (*_PROJECTED, "out"):
-            map_of(f"{prefix}.attention.{name}", c, c)
-        for name in _WIDENED[: 1 + (config.activation == "swiglu")][::-1]:
+        for name, width in zip(_PROJECTED, widths, strict=True):
+            map_of(f"{prefix}.attention.{name}", c, width, bias=config.has_qkv_bias)
+        map_of(f"{prefix}.attention.out", widths[0], c)
+        for name, width in zip(_QK_NORMS, qk_norm_widths(config), strict=True):
+            if width:
+                shapes[f"{prefix}.attention.{name}.weight"] = (width,)
+        if config.sinks:
+            shapes[f"{prefix}.attention.sinks"] = (config.heads,)
+        for name in _WIDENED[: 1 + (config.activation in GATED)][::-1]:
             map_of(f"{prefix}.feedforward.{name}", c, f)
         map_of(f"{prefix}.feedforward.out", f, c)
-        if config.norm != "none":
-            norm_of(f"{prefix}.norm1")
-            norm_of(f"{prefix}.norm2")
+        for name in norms_of(config):
+            norm_of(f"{prefix}.{name}")
     if config.final_norm:
         norm_of("final_norm")
     if not config.tied:
@@ -69,8 +76,8 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 class Parameters:
     """All parameters of a model in one flat array.
 
-    The query, key and value maps of a layer are columns of one matrix (C, 3 C), so that one product computes all three;
-    the same holds for the two maps of a gated activation.
+    The query, key and value maps of a layer are columns of one matrix, so that one product computes all three; the same
+    holds for the two maps of a gated activation.
 
     Attributes
     ----------
@@ -88,7 +95,8 @@ class Parameters:
     ) -> None:
         self._cursor = 0
         c, f, outputs, wide = config.width, config.hidden, config.vocabulary or 1, inner_width(config)
-        norm, bias = c * (config.norm != "none"), int(config.bias)
+        norm, bias, norms = c * (config.norm != "none"), int(config.bias), norms_of(config)
+        widths, (query_norm, key_norm) = projected_widths(config), qk_norm_widths(config)
         norm_bias, final = norm * bias * (config.norm == "layernorm"), int(config.final_norm)
         ends = self._take(
             {
@@ -100,10 +108,13 @@ class Parameters:
         first_layer = self._cursor
         layer = self._take(
             {
-                "qkv_weight": 3 * c * c, "out_weight": c * c, "in_weight": c * wide, "ff_weight": f * c,
+                "qkv_weight": c * sum(widths), "out_weight": widths[0] * c, "in_weight": c * wide, "ff_weight": f * c,
                 # vectors after matrices: only vectors are cleared before gradients are added to them
-                "qkv_bias": 3 * c * bias, "out_bias": c * bias, "in_bias": wide * bias, "ff_bias": c * bias,
-                "norm1_weight": norm, "norm1_bias": norm_bias, "norm2_weight": norm, "norm2_bias": norm_bias,
+                "qkv_bias": sum(widths) * config.has_qkv_bias, "out_bias": c * bias, "in_bias": wide * bias,
+                "ff_bias": c * bias,
+                **{f"{name}_weight": norm * (name in norms) for name in _NORMS},
+                **{f"{name}_bias": norm_bias * (name in norms) for name in _NORMS},
+                "query_norm": query_norm, "key_norm": key_norm, "sinks": config.heads * config.sinks,
             },
             first_layer,
         )  # fmt: skip
@@ -154,9 +165,14 @@ class Parameters:
         """Start, shape and strides (in elements) of a parameter."""
         match name.split("."):
             case ["layers", layer, "attention", "query" | "key" | "value" as which, kind]:
-                shift = _PROJECTED.index(which) * config.width
-                strides = (3 * config.width, 1) if kind == "weight" else (1,)
+                widths = projected_widths(config)
+                shift = sum(widths[: _PROJECTED.index(which)])
+                strides = (sum(widths), 1) if kind == "weight" else (1,)
                 return self._in_layer(layer, f"qkv_{kind}") + shift, shape, strides
+            case ["layers", layer, "attention", "query_norm" | "key_norm" as which, _]:
+                return self._in_layer(layer, which), shape, _row_major(shape)
+            case ["layers", layer, "attention", "sinks"]:
+                return self._in_layer(layer, "sinks"), shape, _row_major(shape)
             case ["layers", layer, "feedforward", "in" | "gate" as which, kind]:
                 wide = inner_width(config)
                 shift = wide - config.hidden if which == "in" else 0
@@ -193,6 +209,8 @@ def initialise(config: ModelConfig, views: Mapping[str, Array], learned: Mapping
             view[...] = learned[name]
         elif "norm" in owner:
             view[...] = 1.0 if kind == "weight" else 0.0
+        elif kind == "sinks":
+            view[...] = 0.0
         else:
             looked_up = config.vocabulary is not None and owner == "embed"
             rule, stream = "small_normal" if looked_up else config.init, Stream(config.seed, "init", name)
@@ -279,9 +297,11 @@ class Transposes:
     """
 
     def __init__(self, config: ModelConfig, offsets: model_memory.Offsets) -> None:
-        c, f, wide = config.width, config.hidden, inner_width(config)
+        c, f, wide, widths = config.width, config.hidden, inner_width(config), projected_widths(config)
         packed = config.precision == "bfloat16"
-        matrices = {"qkv_weight": (c, 3 * c), "out_weight": (c, c), "in_weight": (c, wide), "ff_weight": (f, c)}
+        matrices = {
+            "qkv_weight": (c, sum(widths)), "out_weight": (widths[0], c), "in_weight": (c, wide), "ff_weight": (f, c),
+        }  # fmt: skip
         starts, cursor = {}, 0
         for name, shape in matrices.items():
             size = packed_words(*shape) if packed else math.prod(shape)
@@ -318,7 +338,26 @@ class Transposes:
 
 def inner_width(config: ModelConfig) -> int:
     """Columns of the first feed-forward map: those of two maps if one is a gate."""
-    return config.hidden * (1 + (config.activation == "swiglu"))
+    return config.hidden * (1 + (config.activation in GATED))
+
+
+def projected_widths(config: ModelConfig) -> tuple[int, int, int]:
+    """Columns of the maps to queries, keys and values."""
+    of_keys = config.key_value_heads * config.head_width
+    return config.heads * config.head_width, of_keys, of_keys
+
+
+def qk_norm_widths(config: ModelConfig) -> tuple[int, int]:
+    """Size of the weights by which normalised queries and keys are multiplied; 0 if they are not normalised."""
+    widths = {None: (0, 0), "head": (config.head_width,) * 2, "all": projected_widths(config)[:2]}
+    return widths[config.qk_norm]
+
+
+def norms_of(config: ModelConfig) -> tuple[str, ...]:
+    """Names of the norms of a layer, without those of queries and keys."""
+    if config.norm == "none":
+        return ()
+    return {"before": _NORMS[:2], "after": _NORMS[2:], "both": _NORMS}[config.norm_placement]
 
 
 def rounded(count: int) -> int:

@@ -31,7 +31,7 @@ def scored(slots: Mapping[str, Any]) -> dict[str, Array]:
 
 def options_of(slots: Mapping[str, Any]) -> Options:
     """The options of attention that are not arrays."""
-    return Options(rectify=int(slots.get("rectify", False)))
+    return Options(rectify=int(slots.get("rectify", False)), softcap=float(slots.get("softcap", 0.0)))
 
 
 def needs_raw(slots: Mapping[str, Any]) -> bool:

@@ -25,7 +25,15 @@ from fastpe.kernels.rows.rotate import make_factors
 from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.gates import Made
-from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
+from fastpe.model.parameters import (
+    ALIGN,
+    Parameters,
+    inner_width,
+    norms_of,
+    projected_widths,
+    rounded,
+    sum_in_order,
+)
 from fastpe.model.precision import isa_of
 from fastpe.model.score_terms import (
     INPUTS,
@@ -43,6 +51,7 @@ _MOST_COMPOSED = 2**18  # largest number of elements of a fused map: it should f
 
 # slots that kernels read in place
 _IN_PLACE = frozenset({*READ_BY_TILES, *INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
+_QK_NORMS = (None, "head", "all")  # in the order of `kernels.model.qk_norm`
 _ONCE = ("table", "taps")  # slots with gradients that act at the input, not in layers
 
 
@@ -119,7 +128,8 @@ class Scratch:
             packed, made = int(sizes.products is not None), sizes.gated + sizes.rank + sizes.reflects > 0
             sizes = sizes._replace(packed=packed, **fused_ends(config, length, slots, gated=made))
         keep_raw, options = needs_raw(slots), options_of(slots)
-        given = slot_arrays(scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
+        has_terms = keep_raw or options.softcap > 0.0
+        given = slot_arrays(scored(slots), wanted, Positions(length, length), config.dtype, has_terms)
         others, numbers = given.slots, given.table
         _fill_in(numbers, parameters.made, sizes, backward=backward)
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
@@ -182,10 +192,11 @@ class Scratch:
     def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
         slots, dtype = with_layers(slots, self.layered), self.workspaces.dtype
         nothing, n = np.zeros(1, dtype), self.sizes.length
-        given = slot_arrays(scored(slots), (), Positions(n, n), dtype, needs_raw(slots))
+        has_terms = needs_raw(slots) or self.case.options.softcap > 0.0
+        given = slot_arrays(scored(slots), (), Positions(n, n), dtype, has_terms)
         self.arrays[:] = [given.arrays]
         turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
-        scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
+        scale = np.asarray(slots.get("scale", self.sizes.head**-0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in INPUTS)
         rotors = lie_in(slots["rotors"].astype(dtype, copy=False)) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
@@ -253,14 +264,19 @@ def _sizes(
     of_layers, of_heads, positions, *_, block = slots.get("rotors", np.zeros((1, 1, 1, 0, 0, 0))).shape
     phases = slots.get("polar", np.zeros((1, 1, 0)))
     net_layers, units, _, taps = slots.get(NETWORK[0], np.zeros((1, 0, 0, 0))).shape
-    rule = config.rule
+    rule, widths = config.rule, projected_widths(config)
     return model_memory.Sizes(
-        length=length, width=config.width, heads=config.heads, hidden=config.hidden,
+        length=length, width=config.width, heads=config.heads, key_heads=config.key_value_heads,
+        head=config.head_width, query_width=widths[0], key_width=widths[1], projected=sum(widths), hidden=config.hidden,
         inner=inner_width(config), layers=config.layers, causal=int(config.causal),
-        activation=ACTIVATIONS.index(config.activation), norms=int(config.norm != "none"),
+        activation=ACTIVATIONS.index(config.activation), norms=int("norm1" in norms_of(config)),
+        post_norms=int("post_norm1" in norms_of(config)), norm_eps=config.norm_eps,
         centred=int(config.norm == "layernorm"), norm_biased=int(config.norm == "layernorm" and config.bias),
-        final_norm=int(config.final_norm), biased=int(config.bias), residual=int(config.residual),
-        vocabulary=config.vocabulary or 0, tied=int(config.tied), has_table=int("table" in slots),
+        final_norm=int(config.final_norm), biased=int(config.bias), qkv_biased=int(config.has_qkv_bias),
+        qk_norm=int(_QK_NORMS.index(config.qk_norm)), residual=int(config.residual), parallel=int(config.parallel),
+        sinks=int(config.sinks), vocabulary=config.vocabulary or 0, tied=int(config.tied),
+        embedding_scale=config.embedding_scale, logit_softcap=config.logit_softcap or 0.0,
+        has_table=int("table" in slots),
         has_qk_table=int("qk_table" in slots), gated=int(made.gates is not None),
         rank=0 if made.selective is None else int(made.selective[:, RANK].max()), counted=int("counts" in slots),
         reflects=0 if made.reflections is None else int(made.reflections[:, model_reflections.RANK].max()),
@@ -287,7 +303,8 @@ def fused_ends(
 ) -> dict[str, Any]:  # fmt: skip
     """Which ends of the model are fused into one map in a training step (`kernels.model.fused_embedding_and_head`).
 
-    If the model has residual connections, and products are not rounded (`precision`), these can be fused:
+    If the model has residual connections and no optional parts (`ModelConfig.optional_parts`), and products are not
+    rounded (`precision`), these can be fused:
 
     - The input. The fused map has a row for each token and for each position, and so do its gradients in every group.
       This requires that no norm, dropout or convolution (`taps`) follows the embedding, that queries and keys have no
@@ -303,7 +320,7 @@ def fused_ends(
     >>> fused_ends(ModelConfig("wavelet", norm="layernorm"), 50, ["table"])
     {'fused_input': 0, 'fused_output': 1}
     """
-    bare = config.residual and not config.dropout and config.precision != "bfloat16"
+    bare = config.residual and not config.dropout and config.precision != "bfloat16" and not config.optional_parts
     tokens = config.vocabulary or 0
     placed = config.shifted or config.rule is not None
     own = config.norm != "none" or placed or gated or not {"taps", "qk_table"}.isdisjoint(slots)

@@ -84,6 +84,7 @@ class Transformer(Writing):
     def __repr__(self) -> str:
         config, count = self.config, sum(parameter.size for parameter in self.parameters.values())
         heads = "1 head" if config.heads == 1 else f"{config.heads} heads"
+        parts = "".join(f"\n {name} {getattr(config, name)}" for name in config.optional_parts)
         kind = "numbers" if config.vocabulary is None else f"{config.vocabulary:,} tokens"
         layers = "1 layer" if config.layers == 1 else f"{config.layers} layers"
         seen = "" if config.sight == "all" else f", sight {config.sight}"
@@ -91,7 +92,7 @@ class Transformer(Writing):
         return (
             f"<Transformer: {config.encoding}, {'causal' if config.causal else 'bidirectional'}{seen}, of {kind}\n"
             f" {layers}, width {config.width}, {heads}, hidden {config.hidden}, "
-            f"{config.activation}, norm {config.norm}\n"
+            f"{config.activation}, norm {config.norm}{parts}\n"
             f" {count:,} parameters in {self.dtype}{products}, train_length {config.train_length}, seed {config.seed}>"
         )
 

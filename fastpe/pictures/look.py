@@ -194,7 +194,7 @@ def look_at(
     several = any(name.startswith(f"layers.{layer}.encoding.") for name in model.parameters)
     which = f", layer {layer} of 0 .. {config.layers - 1}" if several else ""
     sizes: dict[str, Any] = {
-        "dim": config.width, "heads": config.heads, "train_length": config.made_for,
+        "dim": config.heads * config.head_width, "heads": config.heads, "train_length": config.made_for,
         "causal": config.causal, "start": config.start, "dtype": "float64",
     }  # fmt: skip
     request = _Request(config.encoding, config.options, sizes, 0, params, ModelEncoding(config).table_factor)

@@ -12,13 +12,16 @@ from fastpe.reference._operations import (
     Array,
     cross_entropy_vjp,
     embedding_vjp,
+    geglu_vjp,
     gelu_tanh_vjp,
     gelu_vjp,
     layer_norm_vjp,
     linear_vjp,
     mean_squared_error_vjp,
+    relu2_vjp,
     relu_vjp,
     rms_norm_vjp,
+    softcap_vjp,
     swiglu_vjp,
 )
 from fastpe.reference._rounding import exactly
@@ -31,6 +34,14 @@ Slots = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 LayerPullback = Callable[[Array, Gradients, Gradients], Array]
 NamedPullback = Callable[[Array, Gradients], Array]
 
+_ACTIVATIONS = {"relu": relu_vjp, "gelu": gelu_vjp, "gelu_tanh": gelu_tanh_vjp, "relu2": relu2_vjp}
+_GATED = {"swiglu": swiglu_vjp, "geglu": geglu_vjp}
+_OPTIONAL: dict[str, Any] = {
+    "vocabulary": None, "final_norm": False, "tied": False, "key_heads": None, "norm_eps": 1e-5,
+    "norm_placement": "before", "parallel": False, "qk_norm": None, "logit_softcap": None, "embedding_scale": 1.0,
+}  # fmt: skip
+"""Attributes that the configuration of a model may lack, with their defaults."""
+
 
 def model_forward(
     config: Any, parameters: Arrays, slots: Slots, x: Array, attend: Callable[..., Any] = attention_vjp_in
@@ -39,7 +50,8 @@ def model_forward(
 
     The embeddings are ``e = x embed`` for numbers and ``e = embed[x]`` for tokens. The input of the first layer is
     ``z = e + taps * e + table``, where ``*`` is a convolution. Each layer computes ``z = z + Attention(norm1(z))`` and
-    then ``z = z + FeedForward(norm2(z))``. A linear head maps the last z to the outputs.
+    then ``z = z + FeedForward(norm2(z))``, unless the settings norm_placement or parallel of `fastpe.ModelConfig` say
+    otherwise. A linear head maps the last z to the outputs.
 
     Everything is computed in the dtype of the parameters. If the parameters are `fastpe.reference.Rounding` arrays, the
     operands of matrix products are rounded to bfloat16.
@@ -47,18 +59,22 @@ def model_forward(
     Parameters
     ----------
     config : object
-        A `fastpe.ModelConfig`, or an object with the same attributes heads, layers, causal, activation (``"relu"``,
-        ``"gelu"``, ``"gelu_tanh"``, ``"swiglu"``), norm (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual. For
-        tokens, it also needs vocabulary, the number V of different tokens. final_norm and tied are optional, and false
-        by default.
+        A `fastpe.ModelConfig`, or an object with the same attributes heads, layers, causal, activation, norm
+        (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual. For tokens, it also needs vocabulary, the number V of
+        different tokens. These attributes are optional: final_norm, tied, key_heads, norm_eps, norm_placement,
+        parallel, qk_norm, logit_softcap and embedding_scale. score_scale and score_softcap are not read: they are the
+        slots ``scale`` and ``softcap``.
     parameters : mapping
         Arrays by name. Each name below stands for two arrays: ``.weight``, and ``.bias``, which may be missing.
         Matrices have the shape (in, out).
 
         - ``embed``: the weight is (1, C); for tokens it is (V, C), and there is no bias;
-        - ``layers.{l}.attention.query``, ``.key``, ``.value`` and ``.out``;
-        - ``layers.{l}.feedforward.in`` and ``.out``; for ``"swiglu"`` also ``.gate``;
-        - ``layers.{l}.norm1`` and ``.norm2``, unless norm is ``"none"``;
+        - ``layers.{l}.attention.query``, ``.key``, ``.value`` and ``.out``; with qk_norm also ``.query_norm`` and
+          ``.key_norm``; and the array ``layers.{l}.attention.sinks`` (H,), if there are sinks;
+        - ``layers.{l}.feedforward.in`` and ``.out``; for ``"swiglu"`` and ``"geglu"`` also ``.gate``;
+        - ``layers.{l}.norm1`` and ``.norm2``, the norms of inputs, unless norm is ``"none"`` or norm_placement is
+          ``"after"``; and ``layers.{l}.post_norm1`` and ``.post_norm2``, those of outputs, if it is ``"after"`` or
+          ``"both"``;
         - ``final_norm``, if final_norm is true;
         - ``head``: the weight is (C, 1), or (C, V) for tokens. There is no head if tied is true.
     slots : mapping, or a sequence of one mapping per layer
@@ -170,17 +186,20 @@ def _model_vjp(
     own_factors = {name: np.asarray(array, z.dtype) for name, array in (factors or {}).items()}
     z = z * own_factors.get("embed", 1)
     pullbacks: list[LayerPullback] = []
-    attention = partial(_attention, attend)
+    attention, each = partial(_attention, attend), 1 if _setting(config, "parallel") else 2  # blocks of a layer
     for layer in range(config.layers):
-        for block, name, norm in ((attention, "attention", "norm1"), (_feedforward, "feedforward", "norm2")):
+        blocks = []
+        for block, name, number in ((attention, "attention", 1), (_feedforward, "feedforward", 2)):
             prefix, dropped = f"layers.{layer}.", {}
             for suffix in ("", ".weights"):
                 if f"{prefix}{name}{suffix}" in own_factors:
                     dropped[suffix] = own_factors[f"{prefix}{name}{suffix}"]
-            z, pullback = _block(block, config, parameters, prefix, norm, given[layer], dropped, z)
+            blocks.append(partial(_branch, block, config, parameters, prefix, number, given[layer], dropped))
+        for together in [blocks] if each == 1 else [[block] for block in blocks]:
+            z, pullback = _added(config, together, z)
             pullbacks.append(pullback)
     final_pullback = None
-    if getattr(config, "final_norm", False):
+    if _setting(config, "final_norm"):
         z, final_pullback = _norm(config, parameters, "final_norm", z)
     (y, head_pullback), tokens = _head(config, parameters, z), _of_tokens(config)
 
@@ -197,7 +216,7 @@ def _model_vjp(
         if final_pullback is not None:
             dz = back(final_pullback, dz)
         for number, pullback in reversed(list(enumerate(pullbacks))):
-            dz = back(pullback, dz, slot_gradients[0 if shared else number // 2])
+            dz = back(pullback, dz, slot_gradients[0 if shared else number // each])
         dz = dz * own_factors.get("embed", 1)
         terms = dz.view(Sizes) if of_terms else dz
         if table is not None:
@@ -238,8 +257,12 @@ def _convolved_back(dz: Array, x: Array, taps: Array, causal: bool) -> tuple[Arr
     return dx, np.stack([(dz * _shifted(x, ahead)).sum(axis=(0, 1)) for ahead in aheads])
 
 
+def _setting(config: Any, name: str) -> Any:
+    return getattr(config, name, _OPTIONAL[name])
+
+
 def _of_tokens(config: Any) -> bool:
-    return getattr(config, "vocabulary", None) is not None
+    return _setting(config, "vocabulary") is not None
 
 
 def _embed(config: Any, parameters: Arrays, x: Array) -> tuple[Array, Callable[[Array, Gradients], object]]:
@@ -248,15 +271,25 @@ def _embed(config: Any, parameters: Arrays, x: Array) -> tuple[Array, Callable[[
     if not _of_tokens(config):
         return _named(exactly(linear_vjp), parameters, "embed", np.asarray(x, dtype=weight.dtype)[..., None])
     z, pull = embedding_vjp(np.asarray(x), weight)
+    scale = _setting(config, "embedding_scale")
 
     def pullback(dz: Array, gradients: Gradients) -> None:
-        gradients["embed.weight"] = gradients.get("embed.weight", 0) + pull(dz)
+        gradients["embed.weight"] = gradients.get("embed.weight", 0) + pull(dz * scale)
 
-    return z, pullback
+    return z * scale, pullback
 
 
 def _head(config: Any, parameters: Arrays, z: Array) -> tuple[Array, NamedPullback]:
-    if not getattr(config, "tied", False):
+    y, pullback = _uncapped_head(config, parameters, z)
+    cap = _setting(config, "logit_softcap")
+    if cap is None:
+        return y, pullback
+    capped, pull = softcap_vjp(y, cap)
+    return capped, lambda dy, gradients: pullback(pull(dy), gradients)
+
+
+def _uncapped_head(config: Any, parameters: Arrays, z: Array) -> tuple[Array, NamedPullback]:
+    if not _setting(config, "tied"):
         return _named(linear_vjp if _of_tokens(config) else exactly(linear_vjp), parameters, "head", z)
     y, pull = linear_vjp(z, parameters["embed.weight"].T)
 
@@ -270,25 +303,50 @@ def _head(config: Any, parameters: Arrays, z: Array) -> tuple[Array, NamedPullba
 
 def _norm(config: Any, parameters: Arrays, name: str, z: Array) -> tuple[Array, NamedPullback]:
     vjp: Callable[..., Any] = layer_norm_vjp if config.norm == "layernorm" else rms_norm_vjp
-    return _named(vjp, parameters, name, z)
+    return _named(partial(vjp, eps=_setting(config, "norm_eps")), parameters, name, z)
 
 
-def _block(
-    block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays, prefix: str, norm: str,
+def _branch(
+    block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays, prefix: str, number: int,
     slots: Arrays, factors: Arrays, z: Array,
 ) -> tuple[Array, LayerPullback]:  # fmt: skip
-    """Return z + factors * block(norm(z)) with the factors of dropout. The config may leave out norm and the sum."""
-    normed, norm_pullback = (z, None) if config.norm == "none" else _norm(config, parameters, prefix + norm, z)
+    """Return factors * norm(block(norm(z))) with the factors of dropout. The config may leave out one or both norms.
+
+    number: 1 for attention, 2 for feed-forward, as in the names of norms."""
+    placement = "none" if config.norm == "none" else _setting(config, "norm_placement")
+    normed, norm_pullback = z, None
+    if placement in ("before", "both"):
+        normed, norm_pullback = _norm(config, parameters, f"{prefix}norm{number}", z)
     out, block_pullback = block(config, parameters, prefix, slots, factors.get(".weights"), normed)
+    after_pullback = None
+    if placement in ("after", "both"):
+        out, after_pullback = _norm(config, parameters, f"{prefix}post_norm{number}", out)
     factor = factors.get("", 1)
-    out = out * factor
+
+    def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
+        dout = dout * factor
+        dblock = after_pullback(dout, gradients) if after_pullback else dout
+        dnormed = block_pullback(dblock, gradients, slot_gradients)
+        return norm_pullback(dnormed, gradients) if norm_pullback else dnormed
+
+    return out * factor, pullback
+
+
+def _added(
+    config: Any, branches: Sequence[Callable[[Array], tuple[Array, LayerPullback]]], z: Array
+) -> tuple[Array, LayerPullback]:
+    """Return z plus the outputs of all branches, which all read z; without z in a model without residual
+    connections."""
+    made = [branch(z) for branch in branches]
 
     def pullback(dz: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
-        dnormed = block_pullback(dz * factor, gradients, slot_gradients)
-        dinput = norm_pullback(dnormed, gradients) if norm_pullback else dnormed
-        return dz + dinput if config.residual else dinput
+        found = dz if config.residual else 0
+        for _, branch_pullback in reversed(made):
+            found = found + branch_pullback(dz, gradients, slot_gradients)
+        return found
 
-    return z + out if config.residual else out, pullback
+    outputs: Array = sum((out for out, _ in made), start=z if config.residual else 0)  # type: ignore[call-overload]
+    return outputs, pullback
 
 
 def _attention(
@@ -301,8 +359,11 @@ def _attention(
     gated, places = (slots.pop(name, None) for name in ("gate", "places"))
     shifted = x if shift is None else x + np.asarray(shift, x.dtype)
     inputs = {"query": shifted, "key": shifted, "value": x}
-    maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
-    heads = [_split(projected, config.heads) for projected, _ in maps]
+    counts = {"query": config.heads} | dict.fromkeys(("key", "value"), _setting(config, "key_heads") or config.heads)
+    maps = [_projected(config, parameters, prefix + name, counts[name], own) for name, own in inputs.items()]
+    heads = [_split(projected, count) for (projected, _), count in zip(maps, counts.values(), strict=True)]
+    if f"{prefix}sinks" in parameters:
+        slots["sinks"] = parameters[f"{prefix}sinks"]
     made, made_pullback = made_vjp(gated, parameters, x, heads[0], heads[1], slots.get("angles"), places)
     slots, more = slots | made, {"follows": True} if "mlp_in" in slots else {}
     mixed, mix_pullback = attend(x.dtype, *heads, causal=config.causal, factors=factors, **more, **slots)
@@ -311,6 +372,8 @@ def _attention(
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
         found = mix_pullback(_split(out_pullback(dout, gradients), config.heads))
         of_made = made_pullback(found, gradients)
+        if f"{prefix}sinks" in parameters:
+            gradients[f"{prefix}sinks"] = found.pop("sinks")
         dheads = [found.pop(name) + of_made.get(name, 0) for name in "qkv"]
         dq, dk, dv = (back(_merge(dhead), gradients) for (_, back), dhead in zip(maps, dheads, strict=True))
         if shift is not None:
@@ -323,24 +386,40 @@ def _attention(
     return out, pullback
 
 
+def _projected(config: Any, parameters: Arrays, name: str, heads: int, x: Array) -> tuple[Array, NamedPullback]:
+    """Return x mapped to queries, keys or values, (B, N, channels of all heads), with the norm of `qk_norm`."""
+    y, pullback = _named(linear_vjp, parameters, name, x)
+    if _setting(config, "qk_norm") is None or name.endswith("value"):
+        return y, pullback
+    shape = (*y.shape[:2], heads, -1) if config.qk_norm == "head" else y.shape
+    vjp = partial(rms_norm_vjp, eps=_setting(config, "norm_eps"))
+    normed, norm_pullback = _named(vjp, parameters, f"{name}_norm", y.reshape(shape))
+
+    def both(dnormed: Array, gradients: Gradients) -> Array:
+        dy = norm_pullback(dnormed.reshape(normed.shape), gradients)
+        return pullback(dy.reshape(y.shape), gradients)
+
+    return normed.reshape(y.shape), both
+
+
 def _feedforward(
     config: Any, parameters: Arrays, prefix: str, slots: Arrays, factors: None, x: Array
 ) -> tuple[Array, LayerPullback]:
     prefix += "feedforward."
     hidden, in_pullback = _named(linear_vjp, parameters, prefix + "in", x)
-    if config.activation == "swiglu":
+    gated = config.activation in _GATED
+    if gated:
         gate, gate_pullback = _named(linear_vjp, parameters, prefix + "gate", x)
-        active, swiglu_pullback = swiglu_vjp(gate, hidden)
+        active, gated_pullback = _GATED[config.activation](gate, hidden)
     else:
-        activation_vjp = {"relu": relu_vjp, "gelu": gelu_vjp, "gelu_tanh": gelu_tanh_vjp}[config.activation]
-        active, activation_pullback = activation_vjp(hidden)
+        active, activation_pullback = _ACTIVATIONS[config.activation](hidden)
     out, out_pullback = _named(linear_vjp, parameters, prefix + "out", active)
 
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
         dactive = out_pullback(dout, gradients)
-        if config.activation != "swiglu":
+        if not gated:
             return in_pullback(activation_pullback(dactive), gradients)
-        dgate, dhidden = swiglu_pullback(dactive)
+        dgate, dhidden = gated_pullback(dactive)
         return in_pullback(dhidden, gradients) + gate_pullback(dgate, gradients)
 
     return out, pullback

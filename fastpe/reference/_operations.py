@@ -51,6 +51,23 @@ def relu_vjp(x: Array) -> tuple[Array, Pullback]:
     return relu(x), lambda dy: np.where(x > 0, dy, 0)
 
 
+def relu2(x: Array) -> Array:
+    """Return max(x, 0)^2 (So et al. 2021, arXiv:2109.08668).
+
+    Examples
+    --------
+    >>> relu2(np.array([-1.0, 3.0])).tolist()
+    [0.0, 9.0]
+    """
+    y: Array = relu(x) ** 2
+    return y
+
+
+def relu2_vjp(x: Array) -> tuple[Array, Pullback]:
+    """Return `relu2` and its pullback, dy -> dx."""
+    return relu2(x), lambda dy: dy * (2 * relu(x))
+
+
 def gelu(x: Array) -> Array:
     """Return x Phi(x), where Phi is the normal distribution function, computed with erfc (Hendrycks and Gimpel 2016).
 
@@ -118,6 +135,41 @@ def swiglu_vjp(x: Array, y: Array) -> tuple[Array, Callable[[Array], tuple[Array
     share = _logistic(x)
     slope = share + x * share * _logistic(-x)
     return swiglu(x, y), lambda d: (d * y * slope, d * x * share)
+
+
+def geglu(x: Array, y: Array) -> Array:
+    """Return `gelu_tanh` of x, times y (Shazeer 2020).
+
+    Examples
+    --------
+    >>> geglu(np.array([0.0, 1.0]), np.array([3.0, 2.0])).round(6).tolist()
+    [0.0, 1.682384]
+    """
+    return gelu_tanh(x) * y
+
+
+def geglu_vjp(x: Array, y: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
+    """Return `geglu` and its pullback, d -> (dx, dy)."""
+    active, pull = gelu_tanh_vjp(x)
+    return active * y, lambda d: (pull(d * y), d * active)
+
+
+def softcap(x: Array, cap: float) -> Array:
+    """Return cap tanh(x / cap), which is close to x where x is small and never exceeds the cap.
+
+    Examples
+    --------
+    >>> softcap(np.array([0.1, 100.0]), 30.0).round(6).tolist()
+    [0.1, 29.923739]
+    """
+    y: Array = cap * np.tanh(x / cap)
+    return y
+
+
+def softcap_vjp(x: Array, cap: float) -> tuple[Array, Pullback]:
+    """Return `softcap` and its pullback, dy -> dx."""
+    turned = np.tanh(x / cap)
+    return cap * turned, lambda dy: dy * (1 - turned * turned)
 
 
 def layer_norm(x: Array, weight: Array, bias: Array | None = None, eps: float = 1e-5) -> Array:

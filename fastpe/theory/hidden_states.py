@@ -86,7 +86,7 @@ class HiddenStates:
             seen = x.astype(self._config.dtype).astype(np.float64)
             embedded = seen[..., None] * weight[0] + self._parameters.get("embed.bias", 0.0)
         else:
-            embedded = weight[x]
+            embedded = weight[x] * self._config.embedding_scale
         found = [self._through(embedded, 0, self._input, {}, np.eye(self._config.width))]
         for layer, slots in enumerate(self._slots):
             prefix = f"layers.{layer}."
@@ -104,7 +104,7 @@ class HiddenStates:
         own = self._parameters
         head = own["embed.weight"].T if self._config.tied else own["head.weight"]
         ends = {name: own[name] for name in own if name == "head.bias" or name.startswith("final_norm.")}
-        outputs = self._through(last, 0, {}, ends, head, self._config.final_norm)
+        outputs = self._through(last, 0, {}, ends, head, self._config.final_norm, self._config.logit_softcap)
         error = float(np.abs(outputs - wanted.reshape(outputs.shape)).max())
         if not error <= _AGREES * max(1.0, float(np.abs(outputs).max())):
             raise ArithmeticError(
@@ -113,13 +113,14 @@ class HiddenStates:
 
     def _through(
         self, z: Array, layers: int, slots: Mapping[str, Any], own: Mapping[str, Array], head: Array,
-        final_norm: bool = False,
+        final_norm: bool = False, logit_softcap: float | None = None,
     ) -> Array:  # fmt: skip
         """Return the outputs of a model with `layers` layers whose embeddings are z, (sequences, length, channels)."""
         c = self._config
         config = SimpleNamespace(
             heads=c.heads, layers=layers, causal=c.causal, activation=c.activation, norm=c.norm, residual=c.residual,
-            vocabulary=z.shape[0] * z.shape[1], final_norm=final_norm, tied=False,
+            vocabulary=z.shape[0] * z.shape[1], final_norm=final_norm, tied=False, logit_softcap=logit_softcap,
+            **{name: getattr(c, name) for name in ("key_heads", "norm_eps", "norm_placement", "parallel", "qk_norm")},
         )  # fmt: skip
         parameters = {**own, "embed.weight": z.reshape(-1, z.shape[-1]), "head.weight": head}
         return reference.model_forward(config, parameters, slots, np.arange(config.vocabulary).reshape(z.shape[:2]))

@@ -239,6 +239,8 @@ class _Measured:
 
     def __init__(self, model: Transformer, x: Any) -> None:
         self.config, self.weights = model.config, weights_of(model)
+        if self.config.logit_softcap is not None:
+            raise ValueError("model must have no logit_softcap: slopes are those of the outputs of the head")
         self.x = np.atleast_2d(array("x", x))
         if self.x.ndim != 2 or self.x.size == 0:
             raise ValueError(f"x must have shape (B, N) or (N,), not {self.x.shape}")
@@ -274,7 +276,7 @@ class _Measured:
         if self.config.vocabulary is None:
             embedded = x[..., None] * weights["embed.weight"] + weights.get("embed.bias", 0.0)
         else:
-            embedded = weights["embed.weight"][x.astype(np.int64)]
+            embedded = weights["embed.weight"][x.astype(np.int64)] * self.config.embedding_scale
         width = embedded.shape[-1]
         ends = {"embed.weight": embedded.reshape(-1, width), "head.weight": np.eye(width)}
         config = self._config(layers=layers, final_norm=False, vocabulary=x.size)
@@ -304,7 +306,7 @@ class _Measured:
         return [{**self.slots[0], "table": z}, *self.slots[1:]]
 
     def _config(self, **changed: Any) -> SimpleNamespace:
-        config = {**self.config.to_dict(), "tied": False, **changed}
+        config = {**self.config.to_dict(), "tied": False, "embedding_scale": 1.0, **changed}
         return SimpleNamespace(**config)
 
 

@@ -211,8 +211,8 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     ------
     ValueError
         If the encoding cannot have this length, or the model draws its positions at random. The same error is raised if
-        no bound is known, because a gate computes scores from the input of a layer, queries count keys by gates, or a
-        network corrects scores.
+        no bound is known, because the model has optional parts (`ModelConfig.optional_parts`), a gate computes scores
+        from the input of a layer, queries count keys by gates, or a network corrects scores.
 
     Examples
     --------
@@ -221,6 +221,8 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     (2, 0.0)
     """
     model = opened(model_or_run)
+    if model.config.optional_parts:
+        raise ValueError(f"model must not have {', '.join(model.config.optional_parts)}, for which no bound is known")
     weights, slots = weights_of(model), slots_of(model, length)
     if any({"gate", "counts", "mlp_in"} & own.keys() for own in slots):
         raise ValueError(

@@ -22,7 +22,8 @@ Array = np.ndarray[Any, Any]
 
 FIXED = (
     "width", "heads", "layers", "hidden", "causal", "activation", "norm", "final_norm", "bias", "tied", "residual",
-    "dtype", "table_scale", "start", "init", "init_by_depth",
+    "dtype", "table_scale", "start", "init", "init_by_depth", "key_heads", "head_dim", "norm_eps", "norm_placement",
+    "parallel", "qkv_bias", "qk_norm", "score_scale", "score_softcap", "logit_softcap", "embedding_scale", "sinks",
 )  # fmt: skip
 """Settings of the model that cannot change, because they belong to its weights."""
 KEPT = ("sight", "positions", "dropout", "precision")

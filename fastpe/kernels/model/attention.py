@@ -4,10 +4,12 @@
     q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = content rows of q and k (`model.content`);
     o = attention of each head
 
-q^ and k^ are q and k after the maps, the polar form, the rotation and the factors of `model.content`, as far as the
-encoding has them. If sequences have at most TILE_KEYS positions, so that their keys form one block, the weights of
-attention are usually kept in the workspace for the backward pass (`Case.kept`); otherwise they are computed again. If
-the encoding uses reflections or a network over scores, the products of attention are not rounded to bfloat16."""
+q^ and k^ are q and k after the norm of `model.qk_norm`, the maps, the polar form, the rotation and the factors of
+`model.content`, as far as the model has them. Several successive query heads may share a head of keys and values, whose
+gradients are then summed over these query heads. If sequences have at most TILE_KEYS positions, so that their keys form
+one block, the weights of attention are usually kept in the workspace for the backward pass (`Case.kept`); otherwise
+they are computed again. If the encoding uses reflections or a network over scores, the products of attention are not
+rounded to bfloat16."""
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.inputs import terms_of
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of, scratch_memory
+from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of, mixed_of, scratch_memory
 from fastpe.kernels.model.content import content_backward, make_content, moves
 from fastpe.kernels.model.dape import network_backward, network_forward
 from fastpe.kernels.model.embedding_and_head import add
@@ -44,33 +46,35 @@ def _shifted(u, workspace, position, pack, sizes, a):
 
 @inner
 def project(u, weight, row, bias, act, workspace, position, pack, sizes, a):
-    """Compute q, k and v of all heads. row: row stride of the weight, which is 3 c with a qk_table."""
-    n, c, start = pack.rows, sizes.width, FROM if sizes.biased else OVERWRITE
-    qkv = at(act, a.qkv + pack.before * 3 * c)
+    """Compute q, k and v of all heads. row: row stride of the weight, which is its number of columns with a
+    qk_table."""
+    n, c, wide, start = pack.rows, sizes.width, sizes.projected, FROM if sizes.qkv_biased else OVERWRITE
+    qkv = at(act, a.qkv + pack.before * wide)
     if not sizes.has_qk_table:
-        gemm(u, c, ONE, weight, row, qkv, 3 * c, n, 3 * c, c, start, bias, NONE, qkv, NONE)
+        gemm(u, c, ONE, weight, row, qkv, wide, n, wide, c, start, bias, NONE, qkv, NONE)
         return
-    shifted, v = _shifted(u, workspace, position, pack, sizes, a), at(qkv, 2 * c)
-    gemm(shifted, c, ONE, weight, row, qkv, 3 * c, n, 2 * c, c, start, bias, NONE, qkv, NONE)
-    gemm(u, c, ONE, at(weight, 2 * c), row, v, 3 * c, n, c, c, start, at(bias, 2 * c), NONE, v, NONE)
+    qk, values = wide - sizes.key_width, sizes.key_width
+    shifted, v = _shifted(u, workspace, position, pack, sizes, a), at(qkv, qk)
+    gemm(shifted, c, ONE, weight, row, qkv, wide, n, qk, c, start, bias, NONE, qkv, NONE)
+    gemm(u, c, ONE, at(weight, qk), row, v, wide, n, values, c, start, at(bias, qk), NONE, v, NONE)
 
 
 @inner
 def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, workspace, position, pack, sizes, o, a):
     """Compute the gradients of the projections' parameters and of qk_table from the gradients of q, k and v."""
-    n, c, dqkv, start = pack.rows, sizes.width, at(workspace, a.dqkv), NONE
-    shifted = _shifted(u, workspace, position, pack, sizes, a)
-    gemm(shifted, ONE, c, dqkv, 3 * c, dweight, 3 * c, c, 2 * c, n, grow, dweight, 3 * c, dweight, NONE)
-    dv, dwv = at(dqkv, 2 * c), at(dweight, 2 * c)
-    gemm(u, ONE, c, dv, 3 * c, dwv, 3 * c, c, c, n, grow, dwv, 3 * c, dwv, NONE)
-    if sizes.biased:
-        add_column_sums(dqkv, 3 * c, n, 3 * c, dbias)
+    n, c, wide, dqkv, start = pack.rows, sizes.width, sizes.projected, at(workspace, a.dqkv), NONE
+    qk, values, shifted = wide - sizes.key_width, sizes.key_width, _shifted(u, workspace, position, pack, sizes, a)
+    gemm(shifted, ONE, c, dqkv, wide, dweight, wide, c, qk, n, grow, dweight, wide, dweight, NONE)
+    dv, dwv = at(dqkv, qk), at(dweight, qk)
+    gemm(u, ONE, c, dv, wide, dwv, wide, c, values, n, grow, dwv, wide, dwv, NONE)
+    if sizes.qkv_biased:
+        add_column_sums(dqkv, wide, n, wide, dbias)
     if sizes.wants_qk_table:
         dtable = at(slot_gradients, o.qk_table)
         for sequence in range(pack.first, pack.last):
             own = rows_of(pack, sequence, start)
-            d = at(dqkv, start * 3 * c)
-            gemm(d, 3 * c, ONE, transposed, row, dtable, c, own.length, c, 2 * c, FROM, dtable, c, dtable, NONE)
+            d = at(dqkv, start * wide)
+            gemm(d, wide, ONE, transposed, row, dtable, c, own.length, c, qk, FROM, dtable, c, dtable, NONE)
             start += own.length
 
 
@@ -80,7 +84,7 @@ def attention_forward(layer, act, workspace, position, dropout, place_of_first, 
 
     place_of_first: the number of the dropout at the first head's weights, as counted in `rows.dropout.places_of`.
     """
-    c, case = sizes.width, position.case
+    case = position.case
     make_content(layer, act, workspace, position, own, sizes, a)
     rest = exact(act), exact(workspace), position, dropout, place_of_first, own, sizes, a
     if network_forward(position.net, layer, *rest):
@@ -91,7 +95,7 @@ def attention_forward(layer, act, workspace, position, dropout, place_of_first, 
         head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, layer, h)
         scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
-        out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), lse_of(h, act, position, own, a)
+        out, lse = mixed_of(h, act, own, sizes, a), lse_of(h, act, position, own, a)
         for i in range(0, own.length, TILE_QUERIES):
             forward_rows(head, terms, own.before + i, out, lse, case, scratch)
 
@@ -99,25 +103,26 @@ def attention_forward(layer, act, workspace, position, dropout, place_of_first, 
 @inner
 def attention_backward(layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
     """Compute `dqkv` from `dmixed` for one sequence, and add to the gradients of slots."""
-    n, c, case = own.length, sizes.width, position.case
+    n, case, group, memory = own.length, position.case, sizes.heads // sizes.key_heads, at(workspace, a.attention)
     clear_gate_gradients(position.gates, workspace, own, sizes, a)
     exactly = exact(act), exact(workspace), exact(slot_gradients)
     rest = position, dropout, place_of_first, own, sizes
     networked = network_backward(position.net, layer, *exactly, *rest, o, a)
     reflected = reflected_backward(position.reflections, layer, *exactly, *rest, a)
-    for h in range(0 if networked or reflected else sizes.heads):
-        head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
-        terms = terms_of(position.slots, layer, h)
-        scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
-        out = at(act, a.mixed + own.start * c + h * (c // sizes.heads))
+    for key_head in range(0 if networked or reflected else sizes.key_heads):
         for key_block in range((n + TILE_KEYS - 1) // TILE_KEYS):
-            memory, j0 = at(workspace, a.attention), key_block * TILE_KEYS
-            grads = gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position, own, sizes, a)
-            if key_block == 0:
-                for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
-                    prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
-            prepare_key_block(head, terms, grads, key_block, case, scratch)
-            ticket = Ticket(pointer(position.places), NONE, key_block)  # never waited for: one thread does all
-            key_block_backward(head, terms, grads, key_block, ticket, case, scratch)
+            for h in range(key_head * group, (key_head + 1) * group):
+                head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
+                terms, j0 = terms_of(position.slots, layer, h), key_block * TILE_KEYS
+                scratch = scratch_memory(h, act, memory, position, own, a)
+                grads = gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position, own, sizes, a)
+                if key_block == 0:
+                    out = mixed_of(h, act, own, sizes, a)
+                    for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
+                        prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
+                if h == key_head * group:
+                    prepare_key_block(head, terms, grads, key_block, case, scratch)
+                ticket = Ticket(pointer(position.places), NONE, key_block)  # never waited for: one thread does all
+                key_block_backward(head, terms, grads, key_block, ticket, case, scratch)
     if moves(sizes) or case.apart:
         content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a)

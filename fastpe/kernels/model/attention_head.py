@@ -22,15 +22,14 @@ def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
 @inner
 def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a):
     """As `head_of`; path: the head's reflections (`attention.inputs.HeadPath`), or None."""
-    n, c = own.before + own.length, sizes.width
-    head = c // sizes.heads
-    q = at(act, a.qkv + own.start * 3 * c + h * head)
-    k, v = at(q, c), at(q, 2 * c)
+    n, to_key = own.before + own.length, key_after_query(h, sizes)
+    q = at(act, a.qkv + own.start * sizes.projected + h * sizes.head)
+    k, v = at(q, to_key), at(q, to_key + sizes.key_width)
     qr, kr = q, k
     if moves(sizes):
-        qr = at(act, a.turned + widened(own.start * 2 * c + h * head, sizes))
+        qr = at(act, a.turned + widened(own.start * (sizes.query_width + sizes.key_width) + h * sizes.head, sizes))
     if moves_keys(sizes):
-        kr = at(qr, widened(c, sizes))
+        kr = at(qr, widened(to_key, sizes))
     offsets = position.case.queries + position.case.keys - 1  # number of offsets of the longest sequence
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
@@ -44,6 +43,14 @@ def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, ow
         dropped, gates_of_head(position.gates, h, act, own, sizes, a), _tallies(h, act, position, own, sizes, a),
         None, path,
     )  # fmt: skip
+
+
+@inner
+def key_after_query(h, sizes):
+    """Return how many channels after the query of a head its key starts, in a row of the queries, keys and values of
+    all heads. Several query heads may have the same key head."""
+    key_head = h // (sizes.heads // sizes.key_heads)
+    return sizes.query_width + (key_head - h) * sizes.head
 
 
 @inner
@@ -70,10 +77,17 @@ def lse_of(h, act, position, own, a):
 
 
 @inner
+def mixed_of(h, act, own, sizes, a):
+    """Return the memory of the head's output."""
+    return at(act, a.mixed + own.start * sizes.query_width + h * sizes.head)
+
+
+@inner
 def _deltas(h, workspace, position, sizes, a):
-    """Return the memory of a head's deltas. All heads share it, except in a model with a network over scores, which
-    needs the deltas of all heads at once."""
-    return at(workspace, a.deltas + h * position.case.queries * (sizes.units > 0))
+    """Return the memory of a head's deltas. Heads share it, unless the deltas of several heads are needed at once: with
+    a network over scores, or with fewer key heads than query heads."""
+    apart = sizes.units > 0 or sizes.key_heads < sizes.heads
+    return at(workspace, a.deltas + h * position.case.queries * apart)
 
 
 @inner
@@ -83,19 +97,20 @@ def gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position,
 
     memory: start of the memory of attention.
     """
-    c, case = sizes.width, position.case
+    case, to_key = position.case, key_after_query(h, sizes)
     slots = SlotGradients(slot_gradients, pointer(position.places), layer, h)
-    channel, keys = h * (c // sizes.heads), j0 * case.g_row
-    first = own.start * 3 * c + channel
+    channel, keys = h * sizes.head, j0 * case.g_row
+    first = own.start * sizes.projected + channel
     content = rest = at(workspace, a.dqkv + first)
     if moves_keys(sizes) or case.apart:
         content = at(workspace, a.dcontent + own.start * case.g_row + widened(channel, sizes))
     if not case.apart:
         rest = content
     return HeadGradients(
-        at(workspace, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a),
-        _deltas(h, workspace, position, sizes, a),
-        content, rest, at(content, widened(c, sizes) + keys), at(rest, widened(c, sizes) + keys), at(workspace, a.dqkv +
-        2 * c + first + j0 * case.gv_row), slots, slots, j0, at(memory, position.layout.stats),
+        at(workspace, a.dmixed + own.start * sizes.query_width + channel), lse_of(h, act, position, own, a),
+        _deltas(h, workspace, position, sizes, a), content, rest, at(content, widened(to_key, sizes) + keys),
+        at(rest, widened(to_key, sizes) + keys),
+        at(workspace, a.dqkv + first + to_key + sizes.key_width + j0 * case.gv_row), slots, slots, j0,
+        at(memory, position.layout.stats),
         gate_gradients(position.gates, h, j0, workspace, own, sizes, a),
     )  # fmt: skip

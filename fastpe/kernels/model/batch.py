@@ -19,7 +19,7 @@ from fastpe.kernels.model.fused_embedding_and_head import compose, decompose
 from fastpe.kernels.model.loss import step_of
 from fastpe.kernels.model.pack import ALONE, Pack, pack_from, packs_in, pass_on, side_by_side, take_turn
 from fastpe.kernels.model.transformer import (
-    head_of_rows,
+    outputs_of_rows,
     pack_backward,
     pack_loss,
     rows_of_stream,
@@ -259,7 +259,7 @@ def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, p
         pack = pack_from(sequence, sequence + 1, sizes.length, lengths, places)
         n = pack.rows
         stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
-        head_of_rows(rows_of_stream(workspace, sizes, a), n, outward, weights, workspace, sizes, o, a)
+        outputs_of_rows(rows_of_stream(workspace, sizes, a), n, outward, weights, workspace, sizes, o, a)
         end = n * max(sizes.vocabulary, 1)
         for i in range(end):
             y[sequence, i] = workspaces[worker, plain(a.output) + i]
@@ -298,7 +298,7 @@ def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, po
     pack = Pack(whole.first, whole.last, whole.rows, lengths, places, asked.before[0], lengths, ALONE, ALONE)
     stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
     last = at(rows_of_stream(workspace, sizes, a), (pack.rows - 1) * sizes.width)
-    head_of_rows(last, pack.last - pack.first, outward, weights, workspace, sizes, o, a)
+    outputs_of_rows(last, pack.last - pack.first, outward, weights, workspace, sizes, o, a)
     for i in range(y.size):
         y[0, i] = workspaces[worker, plain(a.output) + i]
 

@@ -36,9 +36,21 @@ def widened(width, sizes):
 
 
 @inner
+def projection_of(which, row, h, sizes):
+    """Return the position in `qkv` of the query (`which` is 0) or key (1) of a head in a row."""
+    return row * sizes.projected + which * sizes.query_width + h * sizes.head
+
+
+@inner
 def _turned(which, row, h, sizes):
     """Return the position in `turned` of the query (`which` is 0) or key (1) of a head in a row."""
-    return widened((2 * row + which) * sizes.width + h * (sizes.width // sizes.heads), sizes)
+    return widened(row * (sizes.query_width + sizes.key_width) + which * sizes.query_width + h * sizes.head, sizes)
+
+
+@inner
+def _kinds(h, sizes):
+    """Return 2 if there is a key head with the number h as well as a query head, otherwise 1."""
+    return 2 if h < sizes.key_heads else 1
 
 
 @inner
@@ -51,21 +63,20 @@ def _place_of_factor(layer, h, i, sizes):
 def _place_of_maps(layer, h, i, sizes):
     """Return the start of the maps of a row; their gradients have the same start."""
     row = layer * sizes.rotors_layer + h * sizes.rotors_head + i * sizes.rotors_row
-    return row * (sizes.width // sizes.heads) * sizes.block
+    return row * sizes.head * sizes.block
 
 
 @inner
 def _place_of_phases(layer, h, sizes):
     """Return the start of the phases of keys; their gradients have the same start."""
-    return (layer * sizes.polar_layer + h * sizes.polar_head) * (sizes.width // sizes.heads)
+    return (layer * sizes.polar_layer + h * sizes.polar_head) * sizes.head
 
 
 @inner
 def _circles(polar, layer, which, h, sizes):
     """Return the cosines of the phases, followed by the sines, for queries (`which` is 0) or for keys (1). All phases
     of queries are 0."""
-    head = sizes.width // sizes.heads
-    return at(pointer(polar), which * 2 * (head + _place_of_phases(layer, h, sizes)))
+    return at(pointer(polar), which * 2 * (sizes.head + _place_of_phases(layer, h, sizes)))
 
 
 @inner
@@ -75,12 +86,12 @@ def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
         return
     if not sizes.block:
         return
-    c, head = sizes.width, sizes.width // sizes.heads
+    head = sizes.head
     for h in range(sizes.heads):
         for i in range(own.before, own.before + own.length):
             maps = at(pointer(rotors), _place_of_maps(layer, h, i, sizes))
-            for which in range(2):
-                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
+            for which in range(_kinds(h, sizes)):
+                x, y = at(qkv, projection_of(which, i, h, sizes)), at(turned, _turned(which, i, h, sizes))
                 map_row(x, maps, y, head, sizes.block, sizes.half, False, scratch)
 
 
@@ -91,12 +102,12 @@ def _lift_rows(polar, qkv, turned, own, layer, sizes):
         return
     if not sizes.lifted:
         return
-    c, head = sizes.width, sizes.width // sizes.heads
+    head = sizes.head
     for h in range(sizes.heads):
-        for which in range(2):
+        for which in range(_kinds(h, sizes)):
             cos = _circles(polar, layer, which, h, sizes)
             for i in range(own.before, own.before + own.length):
-                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
+                x, y = at(qkv, projection_of(which, i, h, sizes)), at(turned, _turned(which, i, h, sizes))
                 lift_row(x, cos, at(cos, head), y, head)
 
 
@@ -107,15 +118,14 @@ def _turn(qkv, turned, act, own, layer, position, sizes, a):
     Rows that are mapped or in polar form are rotated in place. Keys are written to `turned` only if they are mapped, in
     polar form or rotated.
     """
-    c, pairs, wide = sizes.width, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
-    head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
+    pairs, wide, row = sizes.pairs, widened(sizes.head, sizes), factors_of_row(sizes.pairs, sizes.half)
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(own.before, own.before + own.length):
             angle = place_of(1, i - own.before, own) if sizes.gathers_angles else i
             cos = at(pointer(position.turns), (first + angle) * row)
-            for which in range(2 if pairs or sizes.rank else 1):
-                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
+            for which in range(_kinds(h, sizes) if pairs or sizes.rank else 1):
+                x, y = at(qkv, projection_of(which, i, h, sizes)), at(turned, _turned(which, i, h, sizes))
                 if sizes.block or sizes.lifted:
                     x = y
                 rotate_row(x, cos, at(cos, position.turns.shape[1]), y, wide, pairs, sizes.half)
@@ -130,7 +140,7 @@ def make_content(layer, act, workspace, position, own, sizes, a):
     """Compute `turned` from `qkv` for one sequence."""
     if not moves(sizes):
         return
-    qkv, turned = at(act, a.qkv + own.start * 3 * sizes.width), at(act, a.turned + _turned(0, own.start, 0, sizes))
+    qkv, turned = at(act, a.qkv + own.start * sizes.projected), at(act, a.turned + _turned(0, own.start, 0, sizes))
     _map_rows(position.rotors, qkv, turned, at(workspace, a.mapped), own, layer, sizes)
     _lift_rows(position.polar, qkv, turned, own, layer, sizes)
     _turn(qkv, turned, act, own, layer, position, sizes, a)
@@ -142,7 +152,7 @@ def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
 
     dq: the gradient of the query's content row, rotated back, before it is multiplied by the factor.
     """
-    head = sizes.width // sizes.heads
+    head = sizes.head
     if rotors is None:
         return dot(q, dq, head)
     if sizes.lifted:
@@ -163,7 +173,7 @@ def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
         return dy
     if not sizes.block:
         return dy
-    head = sizes.width // sizes.heads
+    head = sizes.head
     if sizes.wants_rotors:
         add_map_gradients(x, dy, at(dmaps, place), 0, head, head, sizes.block, sizes.half, scratch)
     map_row(dy, at(pointer(rotors), place), dx, head, sizes.block, sizes.half, True, scratch)
@@ -176,7 +186,7 @@ def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
     if polar is None:
         return
     if sizes.lifted:
-        cos, head = _circles(polar, layer, which, h, sizes), sizes.width // sizes.heads
+        cos, head = _circles(polar, layer, which, h, sizes), sizes.head
         lower_row(x, dy, cos, at(cos, head), dx, head)
 
 
@@ -184,18 +194,19 @@ def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
 def content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a):
     """Rotate and map back the gradients of content rows and add them to dqkv; add the gradients of angles, growth,
     factors, maps and phases."""
-    c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
-    head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
+    case, pairs, head, wide = position.case, sizes.pairs, sizes.head, widened(sizes.head, sizes)
+    row = factors_of_row(pairs, sizes.half)
     places, growing = position.places, position.numbers[GROWTH, ROW_COUNT]
     clear_turns(position.selective, workspace, own, sizes, a)
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(own.length):
             angle = place_of(1, i, own) if sizes.gathers_angles else i
-            for which in range(2):
-                place = (3 * (own.start + i) + which) * c + h * head
+            for which in range(_kinds(h, sizes)):
+                place = projection_of(which, own.start + i, h, sizes)
                 dx, y = at(workspace, a.dqkv + place), at(act, a.qkv + place)
-                dy = at(workspace, a.dcontent + (own.start + i) * case.g_row + widened(which * c, sizes) + h * wide)
+                channel = widened(which * sizes.query_width, sizes) + h * wide
+                dy = at(workspace, a.dcontent + (own.start + i) * case.g_row + channel)
                 x = y
                 if moves_keys(sizes) or (sizes.scales_rows and which == 0):
                     y = at(act, a.turned + _turned(which, own.start + i, h, sizes))

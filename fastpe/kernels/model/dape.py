@@ -22,7 +22,7 @@ from fastpe.kernels.attention.dape.network import (
 from fastpe.kernels.attention.inputs import terms_of
 from fastpe.kernels.attention.tile import TILE_QUERIES, clear
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of
+from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of, mixed_of
 from fastpe.kernels.model.content import moves_keys
 from fastpe.kernels.simd import at, pointer
 
@@ -70,7 +70,7 @@ def _head(source, h):
     slot_gradients, layer, act, workspace, position, dropout, place_of_first, own, sizes, a = source
     head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
     terms = terms_of(position.slots, layer, h)
-    out = at(act, a.mixed + own.start * sizes.width + h * position.case.v_width)
+    out = mixed_of(h, act, own, sizes, a)
     grads = _gradients_of(slot_gradients, layer, h, act, workspace, position, own, sizes, a)
     return OneHead(head, terms, out, lse_of(h, act, position, own, a), grads)
 
@@ -121,14 +121,14 @@ def network_backward(net, layer, act, workspace, slot_gradients, position, dropo
         return False
     if not sizes.units:
         return False
-    c, case, memory, layout = sizes.width, position.case, at(workspace, a.attention), position.net_layout
+    case, memory, layout = position.case, at(workspace, a.attention), position.net_layout
     made, own_net = _net(net, layer, sizes), min(layer, sizes.net_layers - 1)
     weights = sizes.units * sizes.heads * sizes.unit_taps
     dnet = NetGradients(
         at(slot_gradients, o.mlp_in + own_net * 2 * weights), at(slot_gradients, o.mlp_bias + own_net * sizes.units),
         at(slot_gradients, o.mlp_out + own_net * weights), sizes.wants_net,
     )  # fmt: skip
-    clear(at(workspace, a.dqkv + own.start * 3 * c), own.length * 3 * c)
+    clear(at(workspace, a.dqkv + own.start * sizes.projected), own.length * sizes.projected)
     if moves_keys(sizes) or case.apart:
         clear(at(workspace, a.dcontent + own.start * case.g_row), own.length * case.g_row)
     source = OfSequence(slot_gradients, layer, act, workspace, position, dropout, place_of_first, own, sizes, a)

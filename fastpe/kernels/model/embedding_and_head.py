@@ -49,6 +49,13 @@ def clear(p, n):
 
 
 @inner
+def copy(x, y, n):
+    """Write n elements of x to y."""
+    for j in range(0, n, lanes(x)):
+        store_first(y, j, load_first(x, j, n - j), n - j)
+
+
+@inner
 def add(x, y, sums, n):
     """Compute sums = x + y, n elements; sums may be x or y."""
     for j in range(0, n, lanes(x)):

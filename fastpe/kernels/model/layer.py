@@ -4,9 +4,12 @@
     w = norm2(y);  a = w Win + bin;          h = f(a);                z' = y + drop(h Wff + bff)
 
 In a model without norms, `u` and `w` are `z` and `y`. "z +" and "y +" are left out in a model without residual
-connections, and biases in a model without biases. f is an activation (`rows.activation`). SWIGLU takes the results of
-two maps, which are adjacent in Win. drop applies `dropout`; if the model has no dropout, `dropout` may be None, and no
-code for dropout is compiled.
+connections, and biases in a model without biases. f is an activation (`rows.activation`). SWIGLU and GEGLU take the
+results of two maps, which are adjacent in Win. drop applies `dropout`; if the model has no dropout, `dropout` may be
+None, and no code for dropout is compiled.
+
+In a model with `post_norms`, the outputs of both parts are normalised before drop, as in
+y = z + drop(norm(o Wout + bout)). In a `parallel` model, w = norm2(z).
 
 If the input of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k and v are already
 computed. If the output is fused, the last layer's Wff is part of the map from h to the model's output. In both cases
@@ -16,12 +19,14 @@ import numpy as np
 
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model.attention import attention_backward, attention_forward, project, project_backward
-from fastpe.kernels.model.embedding_and_head import add
+from fastpe.kernels.model.embedding_and_head import add, copy
 from fastpe.kernels.model.gated_slopes import make_slopes, slopes_backward
 from fastpe.kernels.model.gates import gates_backward, make_gates
 from fastpe.kernels.model.pack import drop_pack, pass_on, rows_of, take_turn
+from fastpe.kernels.model.qk_norm import normalise_heads, normalise_heads_backward
 from fastpe.kernels.model.reflections import make_reflections, reflections_backward
 from fastpe.kernels.model.selective_angles import angles_backward, make_angles
+from fastpe.kernels.model.sinks import apply_sinks, sinks_backward
 from fastpe.kernels.products.float_gemm import (
     FROM,
     NOT_SOON,
@@ -37,9 +42,8 @@ from fastpe.kernels.rows.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.rows.activation import activate, activate_backward
 from fastpe.kernels.rows.dropout import drops
 from fastpe.kernels.rows.norm import norm_backward, norm_forward
-from fastpe.kernels.simd import at, lanes, load_first, store_first
+from fastpe.kernels.simd import at
 
-NORM_EPS = 1e-5
 _LARGE = np.int64(2**17)  # a gradient with at least this many elements leaves the caches before it is read
 _LINE = np.int64(16)  # elements of one cache line in float32, of two in float64
 ONE, NONE = np.int64(1), np.int64(0)
@@ -76,6 +80,23 @@ def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, siz
 
 
 @inner
+def _branch_onto(
+    x, c, weight, row, bias, norm_weight, norm_bias, branch, stats, z, y, dropout, place, pack, sizes
+):  # fmt: skip
+    """Compute y = z + drop(norm(x weight + bias)), without z if there is no residual connection, and without the norm
+    unless the model has `post_norms`. `branch` then keeps the input of the norm."""
+    if not sizes.post_norms:
+        _linear_onto(x, c, weight, row, bias, z, y, sizes.width, dropout, place, pack, sizes)
+        return
+    n, width = pack.rows, sizes.width
+    linear(x, c, weight, row, bias, branch, n, width, OVERWRITE, sizes.biased)
+    normalise(branch, norm_weight, norm_bias, y, stats, n, sizes)
+    drop_pack(dropout, y, width, place, pack)
+    if sizes.residual:
+        add(y, z, y, n * width)
+
+
+@inner
 def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased, pack):
     """Compute dweight = x^T dy (added with mode FROM) and dbias += column sums of dy, in the turn of the pack."""
     if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
@@ -96,7 +117,7 @@ def linear_back(dy, width, transposed, row, dx, c, n, mode):
 @inner
 def normalise(x, weight, bias, y, stats, n, sizes):
     """Write the norm of n rows of x to y."""
-    norm_forward(x, weight, bias, y, stats, n, sizes.width, NORM_EPS, sizes.centred, sizes.norm_biased)
+    norm_forward(x, weight, bias, y, stats, n, sizes.width, sizes.norm_eps, sizes.centred, sizes.norm_biased)
 
 
 @inner
@@ -133,17 +154,18 @@ def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout
 
     act: the activations of the layer, kept for the backward pass.
     """
-    n, c, f, start = pack.rows, sizes.width, sizes.hidden, NONE
-    mixed, middle, hidden = at(act, a.mixed + pack.before * c), at(act, a.middle), at(act, a.hidden)
+    n, c, f, across, start = pack.rows, sizes.width, sizes.hidden, sizes.query_width, NONE
+    mixed, middle, hidden = at(act, a.mixed + pack.before * across), at(act, a.middle), at(act, a.hidden)
     u = z
     if sizes.norms:
         u = at(act, a.normed1)
         normalise(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, sizes)
     if layer or not sizes.fused_input:
-        weight, row = _matrix(w, wt, o.qkv_weight, t.qkv_weight, sizes, t), row_of(c, 3 * c, sizes)
+        weight, row = _matrix(w, wt, o.qkv_weight, t.qkv_weight, sizes, t), row_of(c, sizes.projected, sizes)
         if sizes.has_qk_table:
-            weight, row = at(w, o.qkv_weight), 3 * c
+            weight, row = at(w, o.qkv_weight), sizes.projected
         project(u, weight, row, at(w, o.qkv_bias), act, workspace, position, pack, sizes, a)
+    normalise_heads(w, act, pack, sizes, o, a)
     make_gates(position.gates, layer, position.slopes, u, all_w, act, pack, sizes, a)
     make_slopes(position.gates, layer, position.slopes, all_w, act, pack, sizes, a)
     make_angles(position.selective, layer, position.frequencies, u, all_w, act, workspace, pack, sizes, a)
@@ -152,14 +174,17 @@ def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout
         own = rows_of(pack, sequence, start)
         attention_forward(layer, act, workspace, position, dropout, _place(layer, 2, sizes), own, sizes, a)
         start += own.length
-    _linear_onto(
-        mixed, c, _matrix(w, wt, o.out_weight, t.out_weight, sizes, t), row_of(c, c, sizes), at(w, o.out_bias), z,
-        middle, c, dropout, _place(layer, 0, sizes), pack, sizes,
+    apply_sinks(w, act, position, pack, sizes, o, a)
+    _branch_onto(
+        mixed, across, _matrix(w, wt, o.out_weight, t.out_weight, sizes, t), row_of(across, c, sizes),
+        at(w, o.out_bias), at(w, o.post_norm1_weight), at(w, o.post_norm1_bias), at(act, a.branch1),
+        at(act, a.branch_stats1), z, middle, dropout, _place(layer, 0, sizes), pack, sizes,
     )  # fmt: skip
-    u = middle
+    second = z if sizes.parallel else middle
+    u = second
     if sizes.norms:
         u = at(act, a.normed2)
-        normalise(middle, at(w, o.norm2_weight), at(w, o.norm2_bias), u, at(act, a.stats2), n, sizes)
+        normalise(second, at(w, o.norm2_weight), at(w, o.norm2_bias), u, at(act, a.stats2), n, sizes)
     weight, row = _matrix(w, wt, o.in_weight, t.in_weight, sizes, t), row_of(c, sizes.inner, sizes)
     if sizes.activation == ACTIVATION_RELU:
         linear(u, c, weight, row, at(w, o.in_bias), hidden, n, f, RELU, sizes.biased)
@@ -168,9 +193,10 @@ def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout
         linear(u, c, weight, row, at(w, o.in_bias), slopes, n, sizes.inner, OVERWRITE, sizes.biased)
         activate(slopes, hidden, n, f, sizes.activation)
     if layer < sizes.layers - 1 or not sizes.fused_output:
-        _linear_onto(
+        _branch_onto(
             hidden, f, _matrix(w, wt, o.ff_weight, t.ff_weight, sizes, t), row_of(f, c, sizes), at(w, o.ff_bias),
-            middle, out, c, dropout, _place(layer, 1, sizes), pack, sizes,
+            at(w, o.post_norm2_weight), at(w, o.post_norm2_bias), at(act, a.branch2), at(act, a.branch_stats2), middle,
+            out, dropout, _place(layer, 1, sizes), pack, sizes,
         )  # fmt: skip
 
 
@@ -182,25 +208,40 @@ def _dropped(dropout, dz, target, c, place, pack):
     """
     if not drops(dropout):
         return dz
-    end = pack.rows * c
-    for j in range(0, end, lanes(dz)):
-        store_first(target, j, load_first(dz, j, end - j), end - j)
+    copy(dz, target, pack.rows * c)
     drop_pack(dropout, target, c, place, pack)
     return target
 
 
 @inner
-def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pack, sizes, o, t, a):
+def _branch_gradient(
+    dropout, dz, norm_weight, dnorm_weight, dnorm_bias, branch, stats, workspace, place, pack, sizes, a
+):  # fmt: skip
+    """Return the gradient of x weight + bias in `_branch_onto`, given dz, the gradient of y, which is not changed."""
+    target = at(workspace, a.dbranch)
+    dout = _dropped(dropout, dz, target, sizes.width, place, pack)
+    if not sizes.post_norms:
+        return dout
+    normalise_backward(dout, branch, norm_weight, stats, target, dnorm_weight, dnorm_bias, NONE, pack, sizes)
+    return target
+
+
+@inner
+def feedforward_backward(dz, z, layer, w, wt, g, grow, act, workspace, dropout, pack, sizes, o, t, a):
     """Backward pass of the feed-forward part.
 
-    dz: on entry, the gradient of the layer's output; on return, the gradient of `middle`.
+    dz: on entry, the gradient of the layer's output; on return, the gradient of `middle`, or, in a parallel model, that
+    of the layer's input z without what comes through attention.
     grow: the mode of the matrix products that compute the gradients of the weights: OVERWRITE, or FROM to add.
     """
     n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
     hidden, dhidden, middle = at(act, a.hidden), at(workspace, a.dhidden), at(act, a.middle)
     dout, columns, transposed, row = at(workspace, a.output), ONE, at(workspace, a.readout), f
     if layer < sizes.layers - 1 or not sizes.fused_output:
-        dout = _dropped(dropout, dz, at(workspace, a.dbranch), c, _place(layer, 1, sizes), pack)
+        dout = _branch_gradient(
+            dropout, dz, at(w, o.post_norm2_weight), at(g, o.post_norm2_weight), at(g, o.post_norm2_bias),
+            at(act, a.branch2), at(act, a.branch_stats2), workspace, _place(layer, 1, sizes), pack, sizes, a,
+        )  # fmt: skip
         columns, transposed, row = c, at(wt, t.ff_weight), row_of(c, f, sizes)
         linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased, pack)
     dactive = at(dhidden, wide - f)
@@ -208,14 +249,15 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pac
     gemm(dout, columns, ONE, transposed, row, dactive, wide, n, f, columns, mode, dout, NONE, hidden, f)
     if sizes.activation != ACTIVATION_RELU:
         activate_backward(at(act, a.slopes), dhidden, n, f, sizes.activation)
-    u = at(act, a.normed2) if sizes.norms else middle
+    second = z if sizes.parallel else middle
+    u = at(act, a.normed2) if sizes.norms else second
     linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased, pack)
     transposed, row = at(wt, t.in_weight), row_of(wide, c, sizes)
     if sizes.norms:
         dnormed = at(workspace, a.dnormed)
         linear_back(dhidden, wide, transposed, row, dnormed, c, n, OVERWRITE)
         normalise_backward(
-            dnormed, middle, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
+            dnormed, second, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
             sizes.residual, pack, sizes,
         )  # fmt: skip
     else:
@@ -233,18 +275,24 @@ def _made_backward(layer, u, du, w, g, act, workspace, position, pack, sizes, a)
 
 @inner
 def attention_layer_backward(
-    dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, workspace, position, dropout, pack, sizes, o, t, a
+    dz, dmiddle, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, workspace, position, dropout, pack, sizes,
+    o, t, a,
 ):  # fmt: skip
     """Backward pass of the attention part.
 
-    dz: on entry, the gradient of `middle`; on return, the gradient of the layer's input z.
+    dz: on return, the gradient of the layer's input z; on entry, the part of it that does not come through attention.
+    dmiddle: the gradient of `middle`; the memory may be that of dz.
     all_w, all_g: all parameters of the model and their gradients; slot_gradients: the slot gradients of the pack.
     """
-    n, c, start = pack.rows, sizes.width, NONE
+    n, c, across, wide, start = pack.rows, sizes.width, sizes.query_width, sizes.projected, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(workspace, a.dmixed), at(workspace, a.dqkv)
-    dout = _dropped(dropout, dz, at(workspace, a.dbranch), c, _place(layer, 0, sizes), pack)
-    linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased, pack)
-    linear_back(dout, c, at(wt, t.out_weight), row_of(c, c, sizes), dmixed, c, n, OVERWRITE)
+    dout = _branch_gradient(
+        dropout, dmiddle, at(w, o.post_norm1_weight), at(g, o.post_norm1_weight), at(g, o.post_norm1_bias),
+        at(act, a.branch1), at(act, a.branch_stats1), workspace, _place(layer, 0, sizes), pack, sizes, a,
+    )  # fmt: skip
+    linear_gradients(mixed, across, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased, pack)
+    linear_back(dout, c, at(wt, t.out_weight), row_of(c, across, sizes), dmixed, across, n, OVERWRITE)
+    sinks_backward(w, g, act, workspace, position, pack, sizes, o, a)
     for sequence in range(pack.first, pack.last):
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
         attention_backward(layer, act, workspace, slot_gradients, position, dropout, place, own, sizes, o, a)
@@ -252,8 +300,9 @@ def attention_layer_backward(
     if layer == 0 and sizes.fused_input:
         return
     slopes_backward(position.gates, layer, position.slopes, all_w, all_g, act, workspace, pack, sizes, a)
+    normalise_heads_backward(w, g, act, workspace, pack, sizes, o, a)
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
-    u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(3 * c, c, sizes)
+    u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(wide, c, sizes)
     if sizes.has_qk_table:
         take_turn(pack)
         project_backward(
@@ -261,15 +310,15 @@ def attention_layer_backward(
         )  # fmt: skip
         pass_on(pack)
     else:
-        linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased, pack)
+        linear_gradients(u, c, dqkv, wide, qkv_weight, qkv_bias, n, grow, sizes.qkv_biased, pack)
     if sizes.norms:
         dnormed = at(workspace, a.dnormed)
-        linear_back(dqkv, 3 * c, transposed, row, dnormed, c, n, OVERWRITE)
+        linear_back(dqkv, wide, transposed, row, dnormed, c, n, OVERWRITE)
         _made_backward(layer, u, dnormed, all_w, all_g, act, workspace, position, pack, sizes, a)
         normalise_backward(
             dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
             sizes.residual, pack, sizes,
         )  # fmt: skip
     else:
-        linear_back(dqkv, 3 * c, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
+        linear_back(dqkv, wide, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
         _made_backward(layer, u, dz, all_w, all_g, act, workspace, position, pack, sizes, a)

@@ -28,19 +28,32 @@ class Sizes(NamedTuple):
     length: int  # of the longest possible sequence
     width: int
     heads: int
+    key_heads: int  # of keys and values
+    head: int  # width of one head
+    query_width: int  # of all heads together
+    key_width: int
+    projected: int  # columns of the map to queries, keys and values
     hidden: int
     inner: int  # columns of the first feed-forward map: hidden, or twice that
     layers: int
     causal: int
     activation: int  # numbered as in `kernels.rows.activation`
-    norms: int
+    norms: int  # whether the inputs of attention and feed-forward are normalised
+    post_norms: int  # whether their outputs are
+    norm_eps: float
     centred: int  # whether norms subtract the mean
     norm_biased: int
     final_norm: int
     biased: int  # whether maps have biases
+    qkv_biased: int  # whether the map to queries, keys and values has
+    qk_norm: int  # see `model.qk_norm`
     residual: int
+    parallel: int  # whether attention and feed-forward have the same input
+    sinks: int
     vocabulary: int  # 0: a model of numbers
     tied: int  # whether the head is the transposed token embedding
+    embedding_scale: float
+    logit_softcap: float  # 0: none
     has_table: int
     has_qk_table: int
     gated: int  # whether layers have gates, or gated slopes
@@ -109,6 +122,13 @@ class Offsets(NamedTuple):
     norm1_bias: int
     norm2_weight: int
     norm2_bias: int
+    post_norm1_weight: int
+    post_norm1_bias: int
+    post_norm2_weight: int
+    post_norm2_bias: int
+    query_norm: int
+    key_norm: int
+    sinks: int
     table: int  # gradients of slots; this and the following are only in the array of gradients
     taps: int
     slots: int  # start of the gradients that all layers may share
@@ -188,6 +208,8 @@ class Arena(NamedTuple):
     normed1: int
     stats1: int
     qkv: int
+    raw: int  # of `model.qk_norm`, like the next
+    raw_stats: int
     turned: int
     weights: int
     lse: int
@@ -199,15 +221,20 @@ class Arena(NamedTuple):
     factors: int
     reflected: Kept
     mixed: int
+    branch1: int  # outputs of attention and feed-forward before their norms
+    branch_stats1: int
     middle: int
     normed2: int
     stats2: int
+    branch2: int
+    branch_stats2: int
     slopes: int  # input of the activation, then its derivative
     hidden: int
     dz: int
     dnormed: int
     dhidden: int
-    dbranch: int  # gradient before dropout
+    dbranch: int  # gradient before dropout and post norms
+    dmiddle: int  # gradient of a parallel layer's output
     dmixed: int
     dqkv: int
     dcontent: int
@@ -232,6 +259,7 @@ class Arena(NamedTuple):
     dpicked: int
     tokens: int  # and their targets and shares
     shares: int
+    cap_slopes: int  # derivatives of the soft cap, for the logits of one token
     packed: int  # operands that products have rounded
     size: int
 
@@ -244,27 +272,30 @@ def attention_case(
 
     more: whether there are slots other than a bias. spanned: whether queries have spans of keys.
     """
-    n, c, heads = sizes.length, sizes.width, sizes.heads
+    n, wide, head, capped = sizes.length, sizes.projected, sizes.head, options.softcap > 0.0
     given = numbers[:, 0]
-    made_again = more and (keep_raw or bool(given[[GROWTH, REL_GAIN, COUNTS]].any()))
+    made_again = sizes.sinks or capped or (more and (keep_raw or bool(given[[GROWTH, REL_GAIN, COUNTS]].any())))
     rotated = _rotates(sizes)
     moved = rotated or sizes.scales_rows > 0
     apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS, COUNTS]].any()))
-    turned = 2 * c * (1 + sizes.lifted)
+    turned = (sizes.query_width + sizes.key_width) * (1 + sizes.lifted)
     terms = frozenset(slot for number, slot in enumerate(ROWS) if given[number])
-    passes = in_passes(terms) or options.rectify or (backward and keep_raw)
+    passes = in_passes(terms) or options.rectify or capped or (backward and keep_raw)
     case = Case(
-        batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads * (1 + sizes.lifted),
-        v_width=c // heads,
+        batch=1, heads=sizes.heads, key_heads=sizes.key_heads, queries=n, keys=n, width=head * (1 + sizes.lifted),
+        v_width=head,
         causal=sizes.causal, window=0, spanned=int(spanned), key_blocks=-(-n // int(TILE_KEYS)), half=sizes.half,
-        options=options, in_passes=int(passes), keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0,
-        q_batch=0, q_head=0, q_row=3 * c, k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c,
-        qr_row=turned if moved else 3 * c,
-        kr_row=turned if rotated else 3 * c, o_row=c,
-        g_row=turned if sizes.lifted else 3 * c, gv_row=3 * c, apart=int(apart),
+        options=options, in_passes=int(passes), keep_raw=int(backward and keep_raw),
+        keep_slopes=int(backward and capped), skip=0,
+        q_batch=0, q_head=0, q_row=wide, k_batch=0, k_head=0, k_row=wide, v_batch=0, v_head=0, v_row=wide,
+        qr_row=turned if moved else wide,
+        kr_row=turned if rotated else wide, o_row=sizes.query_width,
+        g_row=turned if sizes.lifted else wide, gv_row=wide, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not (dropped or sizes.units or sizes.reflects or made_again)), alone=1,
         dropped=int(dropped),
-        joined=int(given[[REL_GAIN, REL_KEY, REL_QUERY, KEY_BIAS, GROWTH, COUNTS]].any()),
+        joined=int(
+            sizes.key_heads < sizes.heads or given[[REL_GAIN, REL_KEY, REL_QUERY, KEY_BIAS, GROWTH, COUNTS]].any()
+        ),
     )  # fmt: skip
     return case, layout_for(case, numbers, backward=backward, reflected=sizes.reflects > 0)
 
@@ -290,7 +321,8 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
     sequences are processed at once.
     """
     whole_n, n, c, f, cursor = sizes.length, rows or sizes.length, sizes.width, sizes.hidden, 0
-    norms, tokens, rotated = sizes.norms, sizes.vocabulary > 0, _rotates(sizes)
+    norms, tokens, rotated, normed_qk = sizes.norms, sizes.vocabulary > 0, _rotates(sizes), sizes.qk_norm > 0
+    both = sizes.query_width + sizes.key_width
 
     def take(count: Any) -> int:
         nonlocal cursor
@@ -301,18 +333,24 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
     layer: dict[str, Any] = {
         "normed1": take(norms * n * c),
         "stats1": take(norms * 2 * n),
-        "qkv": take(3 * whole_n * c),
-        "turned": take((rotated or sizes.scales_rows > 0) * 2 * whole_n * case.width * sizes.heads),
+        "qkv": take(whole_n * sizes.projected),
+        "raw": take(normed_qk * n * both),
+        "raw_stats": take(normed_qk * 2 * n * (sizes.heads + sizes.key_heads)),
+        "turned": take((rotated or sizes.scales_rows > 0) * whole_n * both * (1 + sizes.lifted)),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
         "lse": take(sizes.heads * whole_n),
         "running_counts": take(sizes.counted * int(RUNNING_COUNT) * sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
         **{name: take(count) for name, count in kept_of_angles(sizes, n).items()},
         "reflected": kept_of_reflections(sizes, n, take),
-        "mixed": take(whole_n * c),
+        "mixed": take(whole_n * sizes.query_width),
+        "branch1": take(sizes.post_norms * n * c),
+        "branch_stats1": take(sizes.post_norms * 2 * n),
         "middle": take(n * c),
         "normed2": take(norms * n * c),
         "stats2": take(norms * 2 * n),
+        "branch2": take(sizes.post_norms * n * c),
+        "branch_stats2": take(sizes.post_norms * 2 * n),
         "slopes": take((sizes.activation != RELU) * n * sizes.inner),
         "hidden": take(n * f),
     }
@@ -324,15 +362,16 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
         "dz": take(backward * n * c),
         "dnormed": take(backward * norms * n * c),
         "dhidden": take(backward * n * sizes.inner),
-        "dbranch": take(backward * case.dropped * n * c),
-        "dmixed": take(backward * n * c),
-        "dqkv": take(backward * 3 * n * c),
+        "dbranch": take(backward * (case.dropped or sizes.post_norms) * n * c),
+        "dmiddle": take(backward * sizes.parallel * n * c),
+        "dmixed": take(backward * n * sizes.query_width),
+        "dqkv": take(backward * n * sizes.projected),
         "dcontent": take(backward * (rotated or case.apart) * n * case.g_row),
-        "mapped": take((sizes.block > 0 or sizes.lifted > 0) * 4 * (c // sizes.heads)),
+        "mapped": take((sizes.block > 0 or sizes.lifted > 0) * 4 * sizes.head),
         "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
         **{name: take(count) for name, count in memory_for_angles(sizes, n, backward=backward).items()},
         "dreflected": memory_for_reflections(sizes, take, backward=backward),
-        "deltas": take(backward * (sizes.heads if sizes.units else 1) * n),
+        "deltas": take(backward * (sizes.heads if sizes.units or sizes.key_heads < sizes.heads else 1) * n),
         "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),
         "shifted": take(sizes.has_qk_table * n * c),
@@ -345,6 +384,7 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
         "picked": take(tokens * n * c),
         "dpicked": take(backward * tokens * n * c),
         **{name: take(tokens * n) for name in ("tokens", "shares")},
+        "cap_slopes": take((sizes.logit_softcap > 0) * sizes.vocabulary),
         "packed": take((sizes.products is not None) * MEMORY),
     }
     return Arena(**layer, **whole, stream_stride=stream_stride, layer_stride=layer_stride, size=cursor)

@@ -7,7 +7,7 @@ from fastpe.kernels.attention.path.backward import PathGradients, head_backward
 from fastpe.kernels.attention.path.content import OF_PAIR, subtile_products
 from fastpe.kernels.attention.tile import FEW, SUBTILE, TILE_QUERIES
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.model.attention_head import gradients_of, lse_of, reflected_head_of, scratch_memory
+from fastpe.kernels.model.attention_head import gradients_of, lse_of, mixed_of, reflected_head_of, scratch_memory
 from fastpe.kernels.model.reflections import NONE, RANK, given_of_head, made_of_head
 from fastpe.kernels.simd import at
 
@@ -36,12 +36,12 @@ def reflected_forward(reflections, layer, act, workspace, position, dropout, pla
         return False
     if reflections.layers[layer, RANK] == 0:
         return False
-    c, case = sizes.width, position.case
+    case = position.case
     for h in range(sizes.heads):
         scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
         head = _head_of(False, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, layer, h)
-        out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), lse_of(h, act, position, own, a)
+        out, lse = mixed_of(h, act, own, sizes, a), lse_of(h, act, position, own, a)
         for i in range(0, own.length, TILE_QUERIES):
             forward_rows(head, terms, own.before + i, out, lse, case, scratch)
     return True
@@ -56,13 +56,13 @@ def reflected_backward(
         return False
     if reflections.layers[layer, RANK] == 0:
         return False
-    c, case, n, memory = sizes.width, position.case, own.length, at(workspace, a.attention)
+    case, n, memory = position.case, own.length, at(workspace, a.attention)
     for h in range(sizes.heads):
         scratch = scratch_memory(h, act, memory, position, own, a)
         head = _head_of(True, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, layer, h)
         grads = gradients_of(layer, h, NONE, act, workspace, memory, slot_gradients, position, own, sizes, a)
-        out = at(act, a.mixed + own.start * c + h * (c // sizes.heads))
+        out = mixed_of(h, act, own, sizes, a)
         for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
             prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
         dw, dbeta = given_of_head(h, workspace, own, sizes, a)

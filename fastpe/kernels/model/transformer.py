@@ -13,11 +13,14 @@ the transposed token embedding.
 
 import numpy as np
 
+from fastpe.kernels.attention.terms.softcap import cap_cells, cap_cells_backward, cap_row
+from fastpe.kernels.attention.tile import scale_row
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model.convolution import convolution_backward, convolution_forward
 from fastpe.kernels.model.embedding_and_head import (
     add,
     clear,
+    copy,
     embed_backward,
     embed_forward,
     embed_tokens_backward,
@@ -40,7 +43,7 @@ from fastpe.kernels.model.loss import counted, cross_entropy, pick_rows, spread_
 from fastpe.kernels.model.pack import drop_pack, first_place, pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.products.float_gemm import FROM, OVERWRITE
 from fastpe.kernels.products.gemm import gemm
-from fastpe.kernels.simd import at, part, pointer
+from fastpe.kernels.simd import at, part, pointer, scalar
 
 ONE, NONE = np.int64(1), np.int64(0)
 
@@ -82,6 +85,8 @@ def _input_forward(x, w, workspace, position, pack, sizes, o, a):
         embedded = at(workspace, a.embedded + (own.before + start) * c) if sizes.taps else z
         if sizes.vocabulary:
             embed_tokens_forward(x_own, weight, embedded, n, c)
+            if sizes.embedding_scale != 1.0:
+                scale_row(embedded, n * c, scalar(embedded, sizes.embedding_scale))
         else:
             embed_forward(x_own, weight, at(w, o.embed_bias), embedded, n, c, sizes.biased)
         if sizes.taps:
@@ -122,6 +127,8 @@ def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
             )  # fmt: skip
             d = whole
         if sizes.vocabulary:
+            if sizes.embedding_scale != 1.0:
+                scale_row(d, n * c, scalar(d, sizes.embedding_scale))
             embed_tokens_backward(d, x_own, dweight, n, c)
         else:
             embed_backward(d, x_own, dweight, at(g, o.embed_bias), n, c, sizes.biased)
@@ -141,6 +148,14 @@ def rows_of_stream(workspace, sizes, a):
 @inner
 def _last_layer(workspace, sizes, a):
     return at(workspace, a.layers + (sizes.layers - 1) * a.layer_stride)
+
+
+@inner
+def outputs_of_rows(rows, n, head, w, workspace, sizes, o, a):
+    """Compute the model's outputs for n rows, at workspace + a.output: those of the head, with the soft cap."""
+    head_of_rows(rows, n, head, w, workspace, sizes, o, a)
+    if sizes.logit_softcap > 0.0:
+        cap_row(at(workspace, a.output), sizes.logit_softcap, n * sizes.vocabulary)
 
 
 @inner
@@ -239,10 +254,14 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, posit
         shift = o.layers + layer * o.layer_stride
         wl, gl, wtl = at(w, shift), at(g, shift), at(wt, layer * t.layer_stride)
         act = at(workspace, a.layers + layer * a.layer_stride)
-        z = at(workspace, a.streams + layer * a.stream_stride)
-        feedforward_backward(dz, layer, wl, wtl, gl, grow, act, workspace, dropout, pack, sizes, o, t, a)
+        z, dmiddle = at(workspace, a.streams + layer * a.stream_stride), dz
+        if sizes.parallel:
+            dmiddle = at(workspace, a.dmiddle)
+            copy(dz, dmiddle, pack.rows * c)
+        feedforward_backward(dz, z, layer, wl, wtl, gl, grow, act, workspace, dropout, pack, sizes, o, t, a)
         attention_layer_backward(
-            dz, z, layer, w, wl, wtl, gl, g, slots, grow, act, workspace, position, dropout, pack, sizes, o, t, a
+            dz, dmiddle, z, layer, w, wl, wtl, gl, g, slots, grow, act, workspace, position, dropout, pack, sizes, o, t,
+            a,
         )  # fmt: skip
     drop_pack(dropout, dz, c, NONE, pack)
     take_turn(pack)
@@ -283,4 +302,19 @@ def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
             ONE,
         )
     head_of_rows(rows, count, head, w, workspace, sizes, o, a)
+    if sizes.logit_softcap > 0.0:
+        return _capped_cross_entropy(output, own_target, count, own_shares, step, workspace, sizes, a), count
     return cross_entropy(output, own_target, output, count, sizes.vocabulary, own_shares, step), count
+
+
+@inner
+def _capped_cross_entropy(output, target, count, shares, step, workspace, sizes, a):
+    """As `cross_entropy`, with the soft cap of the logits, row by row: the gradient of a row overwrites its logits, and
+    the derivative of the cap is kept of one row only."""
+    loss, size, slopes = 0.0, sizes.vocabulary, at(workspace, a.cap_slopes)
+    for i in range(count):
+        row = at(output, i * size)
+        cap_cells(row, slopes, sizes.logit_softcap, ONE, size, ONE)
+        loss += cross_entropy(row, at(target, i), row, ONE, size, at(shares, i * step), step)
+        cap_cells_backward(row, slopes, ONE, size)
+    return loss

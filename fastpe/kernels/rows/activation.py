@@ -4,11 +4,13 @@
     gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): the approximation in the same paper, called
                 "gelu_new" in GPT-2
     swiglu      x / (1 + exp(-x)) times y, where x and y are two maps of the same input (Shazeer 2020)
+    relu2       max(x, 0)^2 (So et al. 2021): the step is not smooth here
+    geglu       gelu_tanh of x, times y (Shazeer 2020)
 
 ReLU needs no kernel here. A flag of the preceding matrix product applies it (`products.float_gemm.RELU`), and another
 flag computes its backward pass (`products.float_gemm.WHERE_POSITIVE`).
 
-With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u). So `gelu_tanh` and `swiglu` each need one exponential per
+With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u). So `gelu_tanh`, `swiglu` and `geglu` need one exponential per
 element, computed at -|t| so that nothing overflows, and about 30 FLOP.
 
 For t >= 0, Phi(-t) is computed as exp(-t^2/2) r(t), so that the relative error is small even where Phi(-t) is close to
@@ -40,9 +42,10 @@ from fastpe.kernels.simd import (
     splat,
     store_first,
     where_negative,
+    zeros,
 )
 
-RELU, GELU, GELU_TANH, SWIGLU = (np.int64(number) for number in range(4))
+RELU, GELU, GELU_TANH, SWIGLU, RELU2, GEGLU = (np.int64(number) for number in range(6))
 
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 _TANH_SLOPE, _TANH_CUBE = 2.0 * math.sqrt(2.0 / math.pi), 0.044715  # 2u = slope (x + cube x^3)
@@ -108,43 +111,73 @@ def logistic(t, one):
 
 
 @inner
-def gelu_tanh(x, y, n):
-    """y = x s(2u) for n elements. x is overwritten with the slope, s + x s' (2u)'."""
-    one, slope, cube = splat(scalar(x, 1.0)), splat(scalar(x, _TANH_SLOPE)), splat(scalar(x, _TANH_CUBE))
-    three = splat(scalar(x, 3.0))
+def relu2(x, y, n):
+    """y = max(x, 0)^2 for n elements. x is overwritten with the slope."""
     for j in range(0, n, lanes(x)):
         v = load_first(x, j, n - j)
-        cubed = cube * v * v
-        share, rise = logistic(slope * fma(cubed, v, v), one)
-        store_first(y, j, v * share, n - j)
-        store_first(x, j, fma(v * rise, slope * fma(three, cubed, one), share), n - j)
+        v = where_negative(v, zeros(x), v)
+        store_first(y, j, v * v, n - j)
+        store_first(x, j, v + v, n - j)
+
+
+@inlined
+def _gelu_tanh_of(v, like):
+    """Return s(2u) of v, and the slope of v s(2u), s + v s' (2u)'. like: a pointer to elements of the same type."""
+    one, slope, cube = splat(scalar(like, 1.0)), splat(scalar(like, _TANH_SLOPE)), splat(scalar(like, _TANH_CUBE))
+    cubed = cube * v * v
+    share, rise = logistic(slope * fma(cubed, v, v), one)
+    return share, fma(v * rise, slope * fma(splat(scalar(like, 3.0)), cubed, one), share)
 
 
 @inner
-def swiglu(both, y, rows, n):
-    """y = x s(x) z. `both` holds x and z as adjacent rows of n elements each. x is overwritten with the derivative of y
-    by x, z with the derivative of y by z."""
-    one = splat(scalar(both, 1.0))
+def gelu_tanh(x, y, n):
+    """y = x s(2u) for n elements. x is overwritten with the slope."""
+    for j in range(0, n, lanes(x)):
+        v = load_first(x, j, n - j)
+        share, slope = _gelu_tanh_of(v, x)
+        store_first(y, j, v * share, n - j)
+        store_first(x, j, slope, n - j)
+
+
+@inlined
+def _gate_row(gate, linear, out, n, tanh):
+    """`gated` for one row. tanh: a literal, so that the loop does not test it."""
+    for j in range(0, n, lanes(out)):
+        v, other = load_first(gate, j, n - j), load_first(linear, j, n - j)
+        if tanh:
+            share, slope = _gelu_tanh_of(v, out)
+        else:
+            share, rise = logistic(v, splat(scalar(out, 1.0)))
+            slope = fma(v, rise, share)
+        store_first(out, j, v * share * other, n - j)
+        store_first(gate, j, other * slope, n - j)
+        store_first(linear, j, v * share, n - j)
+
+
+@inner
+def gated(both, y, rows, n, which):
+    """y = x f(x) z, where f(x) is s(x) for SWIGLU and s(2u) for GEGLU. `both` holds x and z as adjacent rows of n
+    elements each. x is overwritten with the derivative of y by x, z with the derivative of y by z."""
     for i in range(rows):
         gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
-        for j in range(0, n, lanes(both)):
-            v, other = load_first(gate, j, n - j), load_first(linear, j, n - j)
-            share, rise = logistic(v, one)
-            store_first(out, j, v * share * other, n - j)
-            store_first(gate, j, other * fma(v, rise, share), n - j)
-            store_first(linear, j, v * share, n - j)
+        if which == SWIGLU:
+            _gate_row(gate, linear, out, n, False)
+        else:
+            _gate_row(gate, linear, out, n, True)
 
 
 @inner
 def activate(x, y, rows, n, which):
-    """Apply an activation. y: rows of n elements. x: the input, with rows twice as wide for SWIGLU; it is overwritten
-    with the slopes."""
+    """Apply an activation. y: rows of n elements. x: the input, with rows twice as wide for SWIGLU and GEGLU; it is
+    overwritten with the slopes."""
     if which == GELU:
         gelu(x, y, rows * n)
     elif which == GELU_TANH:
         gelu_tanh(x, y, rows * n)
+    elif which == RELU2:
+        relu2(x, y, rows * n)
     else:
-        swiglu(x, y, rows, n)
+        gated(x, y, rows, n, which)
 
 
 @inner
@@ -155,9 +188,9 @@ def _times(slopes, dy, dx, n):
 
 @inner
 def activate_backward(slopes, dy, rows, n, which):
-    """Overwrite dy, the gradient of `activate`'s y, with the gradient of `activate`'s x. For SWIGLU, rows of dy are
-    twice as wide, and hold the gradient of y in their second halves."""
-    if which != SWIGLU:
+    """Overwrite dy, the gradient of `activate`'s y, with the gradient of `activate`'s x. For SWIGLU and GEGLU, rows of
+    dy are twice as wide, and hold the gradient of y in their second halves."""
+    if which != SWIGLU and which != GEGLU:
         _times(slopes, dy, dy, rows * n)
         return
     for i in range(rows):

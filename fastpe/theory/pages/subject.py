@@ -180,7 +180,7 @@ def of_run(run: str | Path | Transformer, lengths: Any) -> Subject:
     model = opened(run)
     config = model.config
     found = Subject(
-        config.encoding, _lengths(lengths), config.made_for, config.width, config.heads,
+        config.encoding, _lengths(lengths), config.made_for, config.heads * config.head_width, config.heads,
         config.causal, config.options, model,
     )  # fmt: skip
     layered = any(name.startswith("layers.0.encoding.") for name in model.parameters)
