@@ -25,7 +25,7 @@ NEUTRAL: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "qkv_bias": lambda own: own["bias"],
     "parallel": lambda own: False,
     "qk_norm": lambda own: None,
-    "score_scale": lambda own: None,
+    "score_scale": lambda own: own["head_dim"] ** -0.5,
     "score_softcap": lambda own: None,
     "logit_softcap": lambda own: None,
     "norm_placement": lambda own: "before",
@@ -33,7 +33,6 @@ NEUTRAL: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "sinks": lambda own: False,
 }
 """Settings that a model may leave out, and what their absence means."""
-SUPPORTED = frozenset(each.name for each in fields(ModelConfig))
 
 
 def effective(config: ModelConfig) -> Settings:
@@ -58,6 +57,10 @@ class Field(NamedTuple):
         None: the key must be there.
     words : dict
         The setting by the value of the key, if they differ. The first word for a setting is written.
+    optional : bool
+        Whether null stands for the setting None, and not for the default.
+    inverse_square : bool
+        Whether the key has the integer n for which the setting is ``1 / sqrt(n)``.
     """
 
     setting: str
@@ -65,10 +68,23 @@ class Field(NamedTuple):
     form: Form = SIZE
     default: Any = None
     words: Mapping[str, str] = {}
+    optional: bool = False
+    inverse_square: bool = False
+
+    def misfits(self, own: Mapping[str, Any]) -> list[Misfit]:
+        """A value that the key cannot hold."""
+        value = own[self.setting]
+        if self.words and value not in self.words.values():
+            return [Misfit(self.setting, value, " or ".join(map(repr, dict.fromkeys(self.words.values()))))]
+        if self.inverse_square and self.write(own) ** -0.5 != value:
+            return [Misfit(self.setting, value, "1 / sqrt of an integer")]
+        return []
 
     def write(self, own: Mapping[str, Any]) -> Any:
         """The value of the key for some settings."""
         value = own[self.setting]
+        if self.inverse_square:
+            return max(1, round(value**-2))
         return next((word for word, meant in self.words.items() if meant == value), value)
 
     def read(self, values: Values, own: Mapping[str, Any]) -> Any:
@@ -76,7 +92,10 @@ class Field(NamedTuple):
         default = self.default(own) if callable(self.default) else self.default
         if self.words:
             return self.words[values.one_of(self.key, tuple(self.words), default)]
-        return values.required(self.key, self.form) if default is None else values.get(self.key, self.form, default)
+        if self.optional and self.key in values.found:
+            return values.get(self.key, self.form)
+        found = values.required(self.key, self.form) if default is None else values.get(self.key, self.form, default)
+        return found**-0.5 if self.inverse_square else found
 
 
 @dataclass(frozen=True)
@@ -89,8 +108,9 @@ class Row:
         Its name without ".weight" and ".bias"; {} stands for the number of the layer.
     ours : tuple of str
         The names of the parameters, without "layers.{}." if `theirs` has a layer.
-    kind : {"linear", "conv1d", "norm", "embedding"}
-        The layout. linear: (out, in). conv1d: (in, out), as in fastpe. norm: (width,). embedding: (tokens, width).
+    kind : {"linear", "conv1d", "norm", "norm_minus_one", "embedding"}
+        The layout. linear: (out, in). conv1d: (in, out), as in fastpe. norm: (width,). norm_minus_one: the same, with
+        weights to which the architecture adds 1. embedding: (tokens, width).
     bias : str
         When there is a bias: "", never; "always"; or a key of config.json that says so.
     by_head : bool
@@ -163,17 +183,15 @@ class Family:
         own, found = effective(config), []
         wanted = {"causal": True, "residual": True, "final_norm": True, **self.fixed}
         wanted |= {name: derive(own) for name, derive in self.derived.items()}
-        chosen = {each.setting: each for each in self.fields}
+        chosen = {each.setting for each in self.fields}
         wanted |= {
             name: neutral(own) for name, neutral in NEUTRAL.items() if name not in {*wanted, *chosen, "qkv_bias"}
         }
         for name, value in wanted.items():
             if own[name] != value:
                 found.append(Misfit(name, own[name], repr(value)))
-        for name, each in chosen.items():
-            if each.words and own[name] not in each.words.values():
-                known = dict.fromkeys(each.words.values())
-                found.append(Misfit(name, own[name], " or ".join(map(repr, known))))
+        for each in self.fields:
+            found += each.misfits(own)
         return found + self.positions.misfits(config)
 
     def write(self, config: ModelConfig) -> dict[str, Any]:
@@ -209,7 +227,10 @@ class Family:
         own |= {name: derive(own) for name, derive in self.derived.items()}
         biased = {name for row in self.rows if self.has_bias(values, row) for name in row.ours}
         own |= {"bias": bool(biased - set(QKV)), "qkv_bias": bool(biased & set(QKV))}
-        own = {"tied": False} | {name: neutral(own) for name, neutral in NEUTRAL.items()} | own
+        own = {"tied": False} | own
+        for name, neutral in NEUTRAL.items():
+            if name not in own:
+                own[name] = neutral(own)
         return own | self.positions.read(values, own)
 
     def has_bias(self, values: Values, row: Row) -> bool:
@@ -275,16 +296,25 @@ def _tied(default: bool) -> Field:
     return Field("tied", "tie_word_embeddings", stored.truth, default)
 
 
-def _llama_kin(
-    model_type: str, architecture: str, positions: Rotary, *, norm: str = "rmsnorm", eps: float = 1e-6,
-    tied: bool = False, attention: str = "", out: str = "", mlp: str = "", key_heads: Any = None,
-    more: tuple[Field, ...] = (), written: Mapping[str, Any] | None = None, joined: bool = False,
-) -> Family:  # fmt: skip
-    """An architecture with the names of Llama. attention, out, mlp: when there are biases, as for `Row`.
+_BEFORE = {"input_layernorm": "norm1", "post_attention_layernorm": "norm2"}
+_AFTER = {"post_attention_layernorm": "post_norm1", "post_feedforward_layernorm": "post_norm2"}
+_BOTH = {**_AFTER, "input_layernorm": "norm1", "pre_feedforward_layernorm": "norm2"}
 
-    joined: whether query, key and value are one matrix, as are the two maps of the gated activation (Phi-3).
+
+def _llama_kin(
+    model_type: str, architecture: str, positions: Rotary, *, eps: float = 1e-6, tied: bool = False,
+    attention: str = "", out: str = "", mlp: str = "", key_heads: Any = None, more: tuple[Field, ...] = (),
+    activation: Field | None = None, norm: str = "rmsnorm", norms: Mapping[str, str] = _BEFORE, minus_one: bool = False,
+    joined: bool = False, written: Mapping[str, Any] | None = None, **changed: Any,
+) -> Family:  # fmt: skip
+    """An architecture with the names of Llama.
+
+    attention, out, mlp: when there are biases, as for `Row`. norms: the parameters of the norms by their names.
+    minus_one: whether the architecture adds 1 to the weights of norms. joined: whether query, key and value are one
+    matrix, as are the two maps of the gated activation (Phi-3). changed: more arguments of `Family`.
     """
     layer, norm_bias = "model.layers.{}.", "always" if norm == "layernorm" else ""
+    kind = "norm_minus_one" if minus_one else "norm"
     maps = [
         _linear(f"{layer}self_attn.q_proj", "attention.query", bias=attention),
         _linear(f"{layer}self_attn.k_proj", "attention.key", bias=attention),
@@ -297,32 +327,43 @@ def _llama_kin(
             _linear(f"{layer}self_attn.qkv_proj", *QKV),
             _linear(f"{layer}mlp.gate_up_proj", "feedforward.gate", "feedforward.in"),
         ]
+    fixed = {"norm": norm, **changed.pop("fixed", {})}
+    if "qk_norm" in fixed:
+        maps += [
+            _norm(f"{layer}self_attn.q_norm", "attention.query_norm"),
+            _norm(f"{layer}self_attn.k_norm", "attention.key_norm"),
+        ]
     return Family(
         model_type, architecture,
         (
             *_sizes("hidden_size", "num_attention_heads", "num_hidden_layers"), Field("hidden", "intermediate_size"),
             Field("key_heads", "num_key_value_heads", default=key_heads or (lambda own: own["heads"])),
-            Field("activation", "hidden_act", default="silu", words=_SILU),
+            activation or Field("activation", "hidden_act", default="silu", words=_SILU),
             Field("norm_eps", "rms_norm_eps" if norm == "rmsnorm" else "layer_norm_eps", _EPS, eps),
             _tied(tied), *more,
         ),
-        {"norm": norm},
+        fixed,
         positions,
         (
             _embedding("model.embed_tokens"),
             *maps,
             _linear(f"{layer}self_attn.o_proj", "attention.out", bias=out),
             _linear(f"{layer}mlp.down_proj", "feedforward.out", bias=mlp),
-            _norm(f"{layer}input_layernorm", "norm1", norm_bias),
-            _norm(f"{layer}post_attention_layernorm", "norm2", norm_bias),
-            _norm("model.norm", "final_norm", norm_bias),
+            *(Row(f"{layer}{theirs}", (ours,), kind, norm_bias) for theirs, ours in norms.items()),
+            Row("model.norm", ("final_norm",), kind, norm_bias),
             _linear("lm_head", "head"),
         ),
         written={"attention_dropout": 0.0, **(written or {})},
+        **changed,
     )  # fmt: skip
 
 
-_HEAD_DIM = Field("head_dim", "head_dim", default=lambda own: own["width"] // own["heads"])
+def _head_dim(default: Any = lambda own: own["width"] // own["heads"]) -> Field:
+    return Field("head_dim", "head_dim", default=default)
+
+
+_GEGLU = {"gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
+_CAP = stored.number(1e-6)
 
 # In the order of preference: a model is written in the first architecture that computes it.
 _ALL = (
@@ -379,15 +420,35 @@ _ALL = (
     ),
     _llama_kin(
         "llama", "LlamaForCausalLM", Rotary(), attention="attention_bias", out="attention_bias", mlp="mlp_bias",
-        more=(_HEAD_DIM,),
+        more=(_head_dim(),),
     ),
     _llama_kin(
-        "mistral", "MistralForCausalLM", Rotary(windows="all", window=4096), key_heads=8, more=(_HEAD_DIM,)
+        "mistral", "MistralForCausalLM", Rotary(windows="all", window=4096), key_heads=8, more=(_head_dim(),)
     ),
     _llama_kin("qwen2", "Qwen2ForCausalLM", Rotary(windows="layers", window=4096), attention="always", key_heads=32),
     _llama_kin(
         "smollm3", "SmolLM3ForCausalLM", Rotary(base=2e6, windows="layers", bare=True), tied=True, key_heads=4,
         attention="attention_bias", out="attention_bias", mlp="mlp_bias", written={"pad_token_id": None},
+    ),
+    _llama_kin(
+        "qwen3", "Qwen3ForCausalLM", Rotary(windows="layers", window=4096), key_heads=32, more=(_head_dim(128),),
+        attention="attention_bias", out="attention_bias", fixed={"qk_norm": "head"},
+    ),
+    _llama_kin(
+        "olmo2", "Olmo2ForCausalLM", Rotary(), eps=1e-5, attention="attention_bias", out="attention_bias",
+        norms=_AFTER, fixed={"qk_norm": "all", "norm_placement": "after"}, written={"pad_token_id": None},
+    ),
+    _llama_kin(
+        "gemma2", "Gemma2ForCausalLM", Rotary(windows="layers", window=4096, alternate=True), tied=True, key_heads=4,
+        activation=Field("activation", "hidden_activation", default="gelu_pytorch_tanh", words=_GEGLU),
+        more=(
+            _head_dim(256), Field("score_scale", "query_pre_attn_scalar", default=256, inverse_square=True),
+            Field("score_softcap", "attn_logit_softcapping", _CAP, 50.0, optional=True),
+            Field("logit_softcap", "final_logit_softcapping", _CAP, 30.0, optional=True),
+        ),
+        attention="attention_bias", out="attention_bias", norms=_BOTH, minus_one=True,
+        fixed={"norm_placement": "both"}, derived={"embedding_scale": lambda own: own["width"] ** 0.5},
+        constants={"use_bidirectional_attention": (None, None)},
     ),
     _llama_kin(
         "phi3", "Phi3ForCausalLM", Rotary(share=1.0, windows="all"), eps=1e-5, joined=True,

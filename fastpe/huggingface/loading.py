@@ -9,8 +9,7 @@ from fastpe.base import stored, validation
 from fastpe.base.stored import damaged
 from fastpe.huggingface import tokenizer, weights
 from fastpe.huggingface.checkpoint import Checkpoint
-from fastpe.huggingface.families import EMBEDDING_NORM, FAMILIES, NEUTRAL, SUPPORTED, TABLE, Family, Settings, Tensor
-from fastpe.huggingface.families import effective as effective_settings
+from fastpe.huggingface.families import EMBEDDING_NORM, FAMILIES, NEUTRAL, TABLE, Family, Settings, Tensor, effective
 from fastpe.huggingface.values import Values
 from fastpe.model.config import MOST_LAYERS, MOST_TOKENS, ModelConfig
 from fastpe.model.transformer import Transformer
@@ -20,8 +19,6 @@ Array = np.ndarray[Any, Any]
 CONFIG, OURS = "config.json", "fastpe"
 _IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias")
 """Buffers that earlier versions of transformers stored, which follow from config.json."""
-_REPLACED = ("key_heads", "qkv_bias")
-"""Parts that other settings can replace: shared heads are repeated, and biases that are not there are 0."""
 
 
 @validation.named_arguments
@@ -75,15 +72,14 @@ def load_hf(folder: str | Path) -> Transformer:
     own = _settings(family, values, len(checkpoint.shapes))
     tensors = list(family.tensors(own, lambda row: family.has_bias(values, row)))
     config = _config(values, own)
-    stored_heads = own["key_heads"]
     names = _names(checkpoint, family, tensors)
-    _check_shapes(checkpoint, names, _shapes(config, family, stored_heads, tensors))
+    _check_shapes(checkpoint, names, _shapes(config, family, tensors))
     vocabulary = tokenizer.read(folder, config.vocabulary or 0)
     model = _exported(family, values, own, tensors, checkpoint, names)
     if model is None:
         if family.small_embeddings:
             _check_small(checkpoint, names, values, config)
-        model = _made(config, family, stored_heads, tensors, checkpoint, names)
+        model = _made(config, family, tensors, checkpoint, names)
     model.vocabulary = vocabulary
     return model
 
@@ -114,15 +110,8 @@ def _settings(family: Family, values: Values, count: int) -> Settings:
 
 
 def _config(values: Values, own: Settings) -> ModelConfig:
-    """The configuration for these settings. Raises ValueError if `ModelConfig` lacks one of them."""
-    given = {name: value for name, value in own.items() if name in SUPPORTED}
-    for name, neutral in NEUTRAL.items():
-        if own[name] == neutral(own):
-            given.pop(name, None)
-        elif name not in SUPPORTED and name not in _REPLACED:
-            values.refuse(f"the model has {name} {own[name]!r}, which ModelConfig lacks")
-    if own["qkv_bias"] and not own["bias"] and "qkv_bias" not in SUPPORTED:
-        values.refuse("the model has biases of queries, keys and values alone, which ModelConfig lacks")
+    """The configuration for these settings, without those that a model may leave out."""
+    given = {name: value for name, value in own.items() if name not in NEUTRAL or value != NEUTRAL[name](own)}
     try:
         return ModelConfig(**given)
     except (ValueError, TypeError) as error:
@@ -150,10 +139,8 @@ def _names(checkpoint: Checkpoint, family: Family, tensors: list[Tensor]) -> dic
     return found
 
 
-def _shapes(
-    config: ModelConfig, family: Family, stored_heads: int, tensors: list[Tensor]
-) -> dict[str, tuple[int, ...]]:
-    layout = weights.Layout(config, stored_heads)
+def _shapes(config: ModelConfig, family: Family, tensors: list[Tensor]) -> dict[str, tuple[int, ...]]:
+    layout = weights.Layout(config)
     shapes = {tensor.name: layout.shape(tensor) for tensor in tensors}
     for tensor in tensors:
         if tensor.row.ours == (TABLE,):
@@ -172,7 +159,7 @@ def _check_shapes(checkpoint: Checkpoint, names: dict[str, str], shapes: dict[st
 
 
 def _made(
-    config: ModelConfig, family: Family, stored_heads: int, tensors: list[Tensor], checkpoint: Checkpoint,
+    config: ModelConfig, family: Family, tensors: list[Tensor], checkpoint: Checkpoint,
     names: dict[str, str],
 ) -> Transformer:  # fmt: skip
     """The model with the parameters of the files; parameters that these lack are 0."""
@@ -181,7 +168,7 @@ def _made(
     except (ValueError, TypeError) as error:  # sizes that need more memory than this machine has
         raise ValueError(f"{checkpoint.folder}: {error}") from error
     left = set(model.parameters)
-    for name, value in weights.unpack(family, config, stored_heads, tensors, lambda name: checkpoint.read(names[name])):
+    for name, value in weights.unpack(family, config, tensors, lambda name: checkpoint.read(names[name])):
         own = "encoding.learned.table" if name == f"{TABLE}.weight" else name
         if own in model.parameters and model.parameters[own].shape == value.shape:
             model.parameters[own][...] = value
@@ -208,7 +195,7 @@ def _exported(
         return None
     if written != own:
         return None
-    model = _made(config, family, effective_settings(config)["key_heads"], tensors, checkpoint, names)
+    model = _made(config, family, tensors, checkpoint, names)
     try:
         packed = weights.pack(model, family, values.found)
     except ValueError:
@@ -221,6 +208,6 @@ def _check_small(checkpoint: Checkpoint, names: dict[str, str], values: Values, 
     """Refuse a BLOOM whose norm behind the embeddings is more than a factor."""
     weight, bias = (checkpoint.read(names[f"{EMBEDDING_NORM}.{kind}"]) for kind in ("weight", "bias"))
     embeddings = checkpoint.read(names["transformer.word_embeddings.weight"])
-    small = np.square(embeddings, dtype=np.float64).mean(axis=1).max() <= 1e-6 * effective_settings(config)["norm_eps"]
+    small = np.square(embeddings, dtype=np.float64).mean(axis=1).max() <= 1e-6 * effective(config)["norm_eps"]
     if bias.any() or (weight != weight[0]).any() or weight[0] <= 0 or not small:
         values.refuse("the model has a norm behind its embeddings, which ModelConfig lacks")

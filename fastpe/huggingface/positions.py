@@ -244,6 +244,7 @@ class Rotary:
             found["sliding_window"] = width
         if self.windows == "layers":
             found["layer_types"] = [FULL if each == "all" else WINDOWED for each in sights]
+        if self.windows == "layers" and not self.alternate:
             found |= {"use_sliding_window": width is not None, "max_window_layers": 0}
         if self.bare:
             found["no_rope_layers"] = [int(_key(own[0]) != "nope") for own in layers]

@@ -13,6 +13,9 @@ from fastpe.model.transformer import Transformer
 
 Array = np.ndarray[Any, Any]
 
+_NORMS = ("norm", "norm_minus_one")
+_TURNED = ("query", "key", "query_norm", "key_norm")
+
 
 class Layout:
     """The sizes of a model's parameters, and the order of the channels that it rotates.
@@ -21,12 +24,10 @@ class Layout:
     ----------
     config : ModelConfig
         The model.
-    stored_heads : int
-        Number of heads of keys and values in the architecture's tensors.
     """
 
-    def __init__(self, config: ModelConfig, stored_heads: int) -> None:
-        self._own, self._stored_heads = effective(config), stored_heads
+    def __init__(self, config: ModelConfig) -> None:
+        self._own = effective(config)
         self._turned = [0] * config.layers
         for layer, (part, *_) in enumerate(layers_of(config)):
             if "angles" in part.encoding.slots and part.options["pairs"] == "interleaved":
@@ -35,8 +36,10 @@ class Layout:
     def rows(self, name: str) -> int:
         """Number of outputs of a map of a layer in the architecture's tensors, or the width of a norm."""
         own = self._own
-        heads = {"query": own["heads"], "key": self._stored_heads, "value": self._stored_heads}
+        heads = {"query": own["heads"], "key": own["key_heads"], "value": own["key_heads"]}
         last = name.split(".")[-2]
+        if last.endswith("_norm") and last.removesuffix("_norm") in heads:
+            return int(own["head_dim"] * (heads[last.removesuffix("_norm")] if own["qk_norm"] == "all" else 1))
         if last in heads:
             return int(heads[last] * own["head_dim"])
         if last in ("in", "gate"):
@@ -56,12 +59,16 @@ class Layout:
             joined = np.stack(heads, axis=1).reshape(-1, *parts[0].shape[1:])
         else:
             joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        if tensor.row.kind == "norm_minus_one":
+            joined = joined - 1
         with np.errstate(over="ignore"):  # `pack` refuses numbers that are not finite
             return np.ascontiguousarray(_outputs_first(tensor.row, joined, back=True), np.float32)
 
     def unpack(self, tensor: Tensor, array: Array) -> dict[str, Array]:
         """The parameters by name, from the tensor of the architecture."""
         joined = _outputs_first(tensor.row, array, packed=True)
+        if tensor.row.kind == "norm_minus_one":
+            joined = joined + 1
         if tensor.row.by_head:
             by_head = joined.reshape(self._own["heads"], len(tensor.ours), self._own["head_dim"], *joined.shape[1:])
             parts = [by_head[:, i].reshape(-1, *joined.shape[1:]) for i in range(len(tensor.ours))]
@@ -69,14 +76,14 @@ class Layout:
             parts = np.split(joined, np.cumsum([self.rows(name) for name in tensor.ours])[:-1])
         found = {}
         for name, part in zip(tensor.ours, parts, strict=True):
-            ordered = self._repeated(name, self._ordered(name, part, tensor.layer, back=True))
+            ordered = self._ordered(name, part, tensor.layer, back=True)
             found[name] = ordered.T if tensor.row.kind in ("linear", "conv1d") else ordered
         return found
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
         """The shape of the tensor of the architecture."""
         outputs, own = sum(map(self.rows, tensor.ours)), self._own
-        if tensor.row.kind == "norm" or tensor.name.endswith(".bias"):
+        if tensor.row.kind in _NORMS or tensor.name.endswith(".bias"):
             return (outputs,)
         others = {"attention.out": own["heads"] * own["head_dim"], "feedforward.out": own["hidden"]}
         name = tensor.row.ours[0]
@@ -84,8 +91,11 @@ class Layout:
         return (inputs, outputs) if tensor.row.kind == "conv1d" else (outputs, inputs)
 
     def _ordered(self, name: str, rows: Array, layer: int, *, back: bool = False) -> Array:
-        """Rows of a query or key map with the channels of a pair half a head apart, or `back` to neighbours."""
-        turned = self._turned[layer] if layer >= 0 and name.split(".")[-2] in ("query", "key") else 0
+        """Rows of a query or key map, or of its norm, with the channels of a pair half a head apart.
+
+        back: with the channels of a pair next to each other.
+        """
+        turned = self._turned[layer] if layer >= 0 and name.split(".")[-2] in _TURNED else 0
         if not turned:
             return rows
         order = np.arange(self._own["head_dim"])
@@ -93,21 +103,13 @@ class Layout:
         by_head = rows.reshape(-1, len(order), *rows.shape[1:])
         return by_head[:, np.argsort(order) if back else order].reshape(rows.shape)
 
-    def _repeated(self, name: str, rows: Array) -> Array:
-        """Rows of a key or value map, for every head of the model that shares them."""
-        times = self._own["key_heads"] // self._stored_heads
-        if times == 1 or name.split(".")[-2] not in ("key", "value"):
-            return rows
-        by_head = rows.reshape(self._stored_heads, self._own["head_dim"], *rows.shape[1:])
-        return by_head.repeat(times, axis=0).reshape(-1, *rows.shape[1:])
-
 
 def _outputs_first(row: Row, array: Array, *, back: bool = False, packed: bool = False) -> Array:
     """A matrix of fastpe (in, out) or a packed tensor with its outputs first, or `back` to the architecture's layout.
 
     Embeddings and vectors have their outputs first in both.
     """
-    if array.ndim < 2 or row.kind in ("embedding", "norm"):
+    if array.ndim < 2 or row.kind == "embedding":
         return array
     if back or packed:
         return array.T if row.kind == "conv1d" else array
@@ -141,7 +143,7 @@ def pack(model: Transformer, family: Family, stored: Mapping[str, Any]) -> dict[
     if config.tied:
         values["head.weight"] = values["embed.weight"].T
     own = effective(config)
-    layout = Layout(config, own["key_heads"])
+    layout = Layout(config)
     tensors = family.tensors(own, lambda row: family.says_bias(stored, row))
     found = {tensor.name: layout.pack(tensor, values) for tensor in tensors}
     if family.small_embeddings:
@@ -175,10 +177,10 @@ def _make_small(family: Family, found: dict[str, Array], eps: float) -> None:
 
 
 def unpack(
-    family: Family, config: ModelConfig, stored_heads: int, tensors: list[Tensor], read: Callable[[str], Array]
+    family: Family, config: ModelConfig, tensors: list[Tensor], read: Callable[[str], Array]
 ) -> Iterator[tuple[str, Array]]:
     """The parameters of a model by name, one after another. read: the values of a tensor."""
-    layout, factor = Layout(config, stored_heads), 1.0
+    layout, factor = Layout(config), 1.0
     if family.small_embeddings:
         factor = float(np.sqrt(effective(config)["norm_eps"])) / float(read(f"{EMBEDDING_NORM}.weight")[0])
         factor = 2.0 ** round(np.log2(factor))
