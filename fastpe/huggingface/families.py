@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fastpe.base import stored
 from fastpe.base.stored import Form
 from fastpe.huggingface.positions import Alibi, Misfit, Positions, Rotary, Table
@@ -57,6 +59,8 @@ class Field(NamedTuple):
         None: the key must be there.
     words : dict
         The setting by the value of the key, if they differ. The first word for a setting is written.
+    single : bool
+        Whether the key has a number that other software rounded to float32: the shortest such number is read.
     optional : bool
         Whether null stands for the setting None, and not for the default.
     inverse_square : bool
@@ -68,6 +72,7 @@ class Field(NamedTuple):
     form: Form = SIZE
     default: Any = None
     words: Mapping[str, str] = {}
+    single: bool = False
     optional: bool = False
     inverse_square: bool = False
 
@@ -95,6 +100,8 @@ class Field(NamedTuple):
         if self.optional and self.key in values.found:
             return values.get(self.key, self.form)
         found = values.required(self.key, self.form) if default is None else values.get(self.key, self.form, default)
+        if self.single:
+            return float(str(np.float32(found)))
         return found**-0.5 if self.inverse_square else found
 
 
@@ -263,7 +270,6 @@ def has_bias(own: Mapping[str, Any], row: Row) -> bool:
 QKV = ("attention.query", "attention.key", "attention.value")
 TABLE = "table"
 """The rows of the slot `table`, which a tensor holds; the encoding computes them."""
-_EPS = stored.number(0.0)
 _UNGATED = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 _SILU = {"silu": "swiglu", "swish": "swiglu"}
 
@@ -290,6 +296,10 @@ def _four_times(own: Mapping[str, Any]) -> int:
 
 def _sizes(width: str, heads: str, layers: str) -> tuple[Field, ...]:
     return Field("vocabulary", "vocab_size"), Field("width", width), Field("heads", heads), Field("layers", layers)
+
+
+def _eps(key: str, default: float = 1e-5) -> Field:
+    return Field("norm_eps", key, stored.number(1e-30), default, single=True)
 
 
 def _tied(default: bool) -> Field:
@@ -339,7 +349,7 @@ def _llama_kin(
             *_sizes("hidden_size", "num_attention_heads", "num_hidden_layers"), Field("hidden", "intermediate_size"),
             Field("key_heads", "num_key_value_heads", default=key_heads or (lambda own: own["heads"])),
             activation or Field("activation", "hidden_act", default="silu", words=_SILU),
-            Field("norm_eps", "rms_norm_eps" if norm == "rmsnorm" else "layer_norm_eps", _EPS, eps),
+            _eps("rms_norm_eps" if norm == "rmsnorm" else "layer_norm_eps", eps),
             _tied(tied), *more,
         ),
         fixed,
@@ -372,7 +382,7 @@ _ALL = (
         (
             *_sizes("n_embd", "n_head", "n_layer"), Field("hidden", "n_inner", default=_four_times),
             Field("activation", "activation_function", default="gelu_new", words=_UNGATED),
-            Field("norm_eps", "layer_norm_epsilon", _EPS, 1e-5), _tied(True),
+            _eps("layer_norm_epsilon"), _tied(True),
         ),
         {"norm": "layernorm"},
         Table("n_positions"),
@@ -399,7 +409,7 @@ _ALL = (
         (
             *_sizes("hidden_size", "num_attention_heads", "num_hidden_layers"), Field("hidden", "intermediate_size"),
             Field("activation", "hidden_act", default="gelu", words={"gelu_fast": "gelu_tanh"} | _UNGATED),
-            Field("norm_eps", "layer_norm_eps", _EPS, 1e-5), _tied(False),
+            _eps("layer_norm_eps"), _tied(False),
             Field("parallel", "use_parallel_residual", stored.truth, True),
         ),
         {"norm": "layernorm"},
@@ -460,7 +470,7 @@ _ALL = (
     ),
     Family(
         "mpt", "MptForCausalLM",
-        (*_sizes("d_model", "n_heads", "n_layers"), Field("norm_eps", "layer_norm_epsilon", _EPS, 1e-5), _tied(True)),
+        (*_sizes("d_model", "n_heads", "n_layers"), _eps("layer_norm_epsilon"), _tied(True)),
         {"norm": "layernorm", "activation": "gelu"},
         Alibi("max_seq_len"),
         (
@@ -485,7 +495,7 @@ _ALL = (
     Family(
         "bloom", "BloomForCausalLM",
         (
-            *_sizes("hidden_size", "n_head", "n_layer"), Field("norm_eps", "layer_norm_epsilon", _EPS, 1e-5),
+            *_sizes("hidden_size", "n_head", "n_layer"), _eps("layer_norm_epsilon"),
         ),
         {"norm": "layernorm", "activation": "gelu_tanh"},
         Alibi("seq_length"),
@@ -519,7 +529,5 @@ SMALL = 4e-7
 
 def factor_of(embeddings: Any) -> float:
     """A power of two that makes embeddings small: the product is exact."""
-    import numpy as np
-
     largest = math.sqrt(float(np.square(embeddings, dtype=np.float64).mean()))
     return 2.0 ** math.floor(math.log2(SMALL / largest)) if largest > 0 else 1.0

@@ -241,7 +241,7 @@ class Rotary:
         sights = sight.of_layers(config.sight, config.layers)
         width = next((int(each.partition(":")[2]) for each in sights if each != "all"), None)
         if self.windows != "none":
-            found["sliding_window"] = width
+            found["sliding_window"] = self.window if width is None and self.alternate else width
         if self.windows == "layers":
             found["layer_types"] = [FULL if each == "all" else WINDOWED for each in sights]
         if self.windows == "layers" and not self.alternate:
