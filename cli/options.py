@@ -135,7 +135,9 @@ def option(*flags: str, **more: Any) -> click.Option:
 
 
 _FLAGS = {"causal": "--causal/--bidirectional"}
-_KINDS: Mapping[Any, click.ParamType] = {int: INTEGER, float: NUMBER, float | None: NUMBER}
+_KINDS: Mapping[Any, click.ParamType] = {
+    int: INTEGER, int | None: INTEGER, float: NUMBER, float | None: NUMBER,
+}  # fmt: skip
 _KEYS = {"encoding": ENCODING, "task": TASK}
 _FIELDS = {field.name: field for field in fields(TrainConfig)}
 

@@ -28,8 +28,8 @@ def joined_parameters(model: Transformer) -> dict[str, Array]:
     """
     config = model.config
     if config.optional_parts or config.activation in ("relu2", "geglu"):
-        parts = ", ".join(config.optional_parts) or f"activation {config.activation!r}"
-        raise ValueError(f"model must not have {parts}: there is no peer")
+        unknown = ", ".join(config.optional_parts) or f"activation {config.activation!r}"
+        raise ValueError(f"model must not have {unknown}: there is no peer")
     parameters = {name: np.array(value) for name, value in model.parameters.items()}
     for layer in range(model.config.layers):
         prefix = f"layers.{layer}.attention"

@@ -18,6 +18,7 @@ from fastpe.text.vocabulary import Vocabulary
 
 NAME, CONFIG = "tokenizer.json", "tokenizer_config.json"
 _UNKNOWN = "<unknown>"
+_MOST_BYTES = 2**26  # of a tokenizer; that of a vocabulary of 256,000 tokens has 2**25
 
 
 def byte_letters() -> list[str]:
@@ -107,8 +108,10 @@ def read(folder: Path, size: int) -> Vocabulary | None:
     path = folder / NAME
     if not path.exists():
         return None
-    found = stored.checked(path, files.read_json(path), stored.by_key(stored.anything))
-    vocabulary = _own(found)
+    content = files.read_file(path, _MOST_BYTES)
+    if len(content) > stored.MOST_BYTES:  # none that fastpe writes
+        return None
+    vocabulary = _own(stored.checked(path, files.parsed(path, content), stored.by_key(stored.anything)))
     if vocabulary is not None and vocabulary.size != size:
         raise damaged(path, f"it has {vocabulary.size} tokens, and the model {size}")
     return vocabulary

@@ -288,6 +288,10 @@ class ModelConfig:
                 f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}; head_dim sets "
                 "the width of a head"
             )
+        if self.heads * self.head_width == self.width:
+            self._set("head_dim", None)  # equal models have equal settings
+        if self.key_heads == self.heads:
+            self._set("key_heads", None)
         if self.heads % self.key_value_heads:
             raise ValueError(
                 f"heads must be divisible by key_heads, but {self.heads} is not divisible by {self.key_value_heads}"

@@ -19,6 +19,10 @@ Array = np.ndarray[Any, Any]
 
 ALIGN = 16  # elements: every tensor starts on a cache line, in float32 and in float64
 _PANEL_ROWS = 16  # rows of a matrix that one iteration of the transposing loop takes
+_OF_GRADIENTS = (  # offsets that `fastpe.model.scratch` sets
+    "table", "slots", "qk_table", "taps", "angles", "row_scale", "rotors", "polar", "mlp_in", "mlp_bias", "mlp_out",
+    "projection", "readout",
+)  # fmt: skip
 _PROJECTED = ("query", "key", "value")  # three maps whose columns form one matrix
 _QK_NORMS = ("query_norm", "key_norm")
 _NORMS = ("norm1", "norm2", "post_norm1", "post_norm2")
@@ -126,19 +130,7 @@ class Parameters:
             layers=first_layer,
             layer_stride=stride,
             **layer,
-            table=0,
-            slots=0,
-            qk_table=0,
-            taps=0,
-            angles=0,
-            row_scale=0,
-            rotors=0,
-            polar=0,
-            mlp_in=0,
-            mlp_bias=0,
-            mlp_out=0,
-            projection=0,
-            readout=0,
+            **dict.fromkeys(_OF_GRADIENTS, 0),
         )
         sizes = f"width={c}, hidden={f}, layers={config.layers}"
         validation.room(f"the model's parameters with {sizes}", self._cursor * np.dtype(config.dtype).itemsize, "need")

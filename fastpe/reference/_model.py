@@ -185,20 +185,18 @@ def _model_vjp(
         z = z + np.asarray(table, dtype=z.dtype)
     own_factors = {name: np.asarray(array, z.dtype) for name, array in (factors or {}).items()}
     z = z * own_factors.get("embed", 1)
-    pullbacks: list[LayerPullback] = []
     attention, each = partial(_attention, attend), 1 if _setting(config, "parallel") else 2  # blocks of a layer
+    pullbacks, final_pullback = list[LayerPullback](), None
     for layer in range(config.layers):
         blocks = []
         for block, name, number in ((attention, "attention", 1), (_feedforward, "feedforward", 2)):
-            prefix, dropped = f"layers.{layer}.", {}
-            for suffix in ("", ".weights"):
-                if f"{prefix}{name}{suffix}" in own_factors:
-                    dropped[suffix] = own_factors[f"{prefix}{name}{suffix}"]
+            prefix = f"layers.{layer}."
+            kept = {suffix: own_factors.get(f"{prefix}{name}{suffix}") for suffix in ("", ".weights")}
+            dropped = {suffix: factor for suffix, factor in kept.items() if factor is not None}
             blocks.append(partial(_branch, block, config, parameters, prefix, number, given[layer], dropped))
         for together in [blocks] if each == 1 else [[block] for block in blocks]:
             z, pullback = _added(config, together, z)
             pullbacks.append(pullback)
-    final_pullback = None
     if _setting(config, "final_norm"):
         z, final_pullback = _norm(config, parameters, "final_norm", z)
     (y, head_pullback), tokens = _head(config, parameters, z), _of_tokens(config)
@@ -340,12 +338,14 @@ def _added(
     made = [branch(z) for branch in branches]
 
     def pullback(dz: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
-        found = dz if config.residual else 0
+        found: Any = dz if config.residual else 0
         for _, branch_pullback in reversed(made):
             found = found + branch_pullback(dz, gradients, slot_gradients)
-        return found
+        return np.asanyarray(found)
 
-    outputs: Array = sum((out for out, _ in made), start=z if config.residual else 0)  # type: ignore[call-overload]
+    outputs: Any = z if config.residual else 0
+    for out, _ in made:
+        outputs = outputs + out
     return outputs, pullback
 
 

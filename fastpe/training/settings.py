@@ -7,7 +7,7 @@ the entries here, so a new setting needs both.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS, PRECISIONS
+from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS, PLACEMENTS, PRECISIONS, QK_NORMS
 from fastpe.training.config import DECAYS, KEEPS, LENGTHS
 
 
@@ -60,6 +60,21 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "activation": Setting("Activation of the feed-forward map.", ACTIVATIONS),
         "norm": Setting("Normalization before attention and feed-forward map.", NORMS),
         "final_norm": Setting("Add a normalization before the head."),
+        "norm_placement": Setting(
+            "Place of the normalizations: before attention and feed-forward map, after them, or both.", PLACEMENTS
+        ),
+        "norm_eps": Setting("Constant under the root of all normalizations."),
+        "key_heads": Setting(
+            "Number of heads of keys and values, a divisor of --heads (grouped queries).  [default: --heads]"
+        ),
+        "head_dim": Setting("Width of one head.  [default: --width / --heads]"),
+        "qk_norm": Setting(
+            "Normalize queries and keys, each head by itself or all heads together.  [default: no]", QK_NORMS
+        ),
+        "parallel": Setting("Let attention and feed-forward map read the same input, as in GPT-NeoX."),
+        "score_softcap": Setting("Soft cap of the scores of attention.  [default: none]"),
+        "logit_softcap": Setting("Soft cap of the logits.  [default: none]"),
+        "sinks": Setting("Give each head a learned score that takes weight from all keys, as in gpt-oss."),
         "bias": Setting("Use no biases in linear maps and layer norms."),
         "residual": Setting("Use no residual connections."),
         "tied": Setting("Tie the head to the token embeddings."),

@@ -26,6 +26,8 @@ OWN = [
     {}, {"encoding": "rope+log_n"}, {"encoding": "rope*2,nope"}, {"encoding": "rope+fox"}, {"encoding": "rope+alibi"},
     {"encoding": "rope@a,rope@b", "options": {"rope@a.base": 100.0}}, {"sight": "window:9,all"},
     {"encoding": "rope_yarn", "options": {"pairs": "half"}}, {"encoding": "rope+t5", "activation": "swiglu"},
+    {"key_heads": 1, "score_softcap": 2.0, "score_scale": 0.3, "sinks": True, "norm_placement": "both"},
+    {"key_heads": 1, "head_dim": 10, "qk_norm": "head", "parallel": True, "logit_softcap": 2.0, "embedding_scale": 3.0},
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The optional parts of a model, such as grouped key heads, soft caps and norms at other places: their settings,
 parameters and initial values, beside the reference, and in generation."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +16,14 @@ from layer_checks import (
     batch,
 )
 
+import fastpe
 from fastpe import Adam, ModelConfig, Transformer, reference
 from fastpe.model.cost import sequence_flop
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.parameters import parameter_shapes
 from fastpe.model.scratch import fused_ends
+from fastpe.theory.hidden_states import HiddenStates
+from fastpe.theory.model_lipschitz import layers_of
 
 N = 20
 LONG = 131  # keys form two blocks
@@ -121,6 +125,7 @@ def test_models_without_optional_parts_are_stored_as_before_and_others_with_thes
     assert config.optional_parts == ("key_heads", "head_dim", "norm_eps", "qkv_bias", "sinks")
     assert (config.head_width, config.key_value_heads, config.has_qkv_bias) == (8, 2, False)
     assert ModelConfig.from_dict(config.to_dict()) == config
+    assert replace(BASE, key_heads=4, head_dim=6, norm_eps=1e-5) == BASE
 
 
 @pytest.mark.parametrize(
@@ -212,6 +217,26 @@ def test_initial_values():
     key = model.parameters["layers.0.attention.key.weight"]
     assert np.abs(key).max() <= 1 / np.sqrt(24)
     assert key.std() == pytest.approx(1 / np.sqrt(3 * 24), rel=0.1)
+
+
+def test_a_model_is_saved_shown_and_copied_with_its_parts(tmp_path):
+    model = shaken(Transformer(config_of(MANY)))
+    model.save(tmp_path / "model.safetensors")
+    loaded = fastpe.load(tmp_path / "model.safetensors")
+    assert loaded.config == model.config
+    for name, value in model.parameters.items():
+        np.testing.assert_array_equal(loaded.parameters[name], value, err_msg=name)
+    assert "key_heads 2" in repr(model)
+    assert copy.deepcopy(model).config == model.config
+
+
+def test_hidden_states_are_those_of_the_model_and_bounds_are_refused_by_name():
+    for own in (MANY, PARALLEL, {"embedding_scale": 2.0, "logit_softcap": 3.0}):
+        model = shaken(Transformer(config_of(own)))
+        states = HiddenStates(model, 9)(batch(model.config, 9, np.random.default_rng(0))[0])
+        assert [each.shape for each in states] == [(3, 9, 24)] * 3  # an error if the head gives other outputs
+    with pytest.raises(ValueError, match=r"^model must not have key_heads, parallel, qk_norm, sinks, for which no"):
+        layers_of(Transformer(config_of(PARALLEL)), 9)
 
 
 def test_keys_that_are_shared_are_keys_that_are_repeated():
