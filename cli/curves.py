@@ -12,7 +12,7 @@ import numpy as np
 
 from fastpe.base.stored import printable
 
-from .output import figure_kind, print_json, print_table, with_bands
+from .output import Source, figure_kind, print_json, print_table, with_bands
 from .terminal import next_step
 
 if TYPE_CHECKING:
@@ -30,20 +30,27 @@ WHY = (
 
 @dataclass
 class OnText:
-    """A model, its label, and the text that it is measured on."""
+    """A model, its label, the bands that change it (None: none do), and the text that it is measured on."""
 
-    run: Path
+    run: Source
     label: str
     model: "Transformer"
     tokens: "np.ndarray[Any, Any]"
     documents: "np.ndarray[Any, Any] | None"
     digest: str
     size: int | None  # bytes of the text of all tokens but the first
+    bands: str | None = None
 
 
-def on_texts(runs: Sequence[Path], data: Path | None, bands: str | None = None) -> list[OnText]:
-    """Load the models of runs, each with the validation part of its text, or with all of another text."""
-    moved = data is not None and all(_is_own(stored_text(run), data) for run in runs)
+def on_texts(runs: Sequence[Source], data: Path | None, bands: Sequence[str] = ()) -> list[OnText]:
+    """Load models, each with the validation part of its text, or with all of another text; each with every bands."""
+    from fastpe.model.banded import parsed
+
+    schemes = [None if each == "none" else each for each in bands] or [None]
+    for scheme in schemes:
+        if scheme is not None:
+            parsed(scheme)  # raises before any work
+    moved = data is not None and all(_is_own(run.stored_text(), data) for run in runs)
     found = [_on_text(run, data, moved) for run in runs]
     if len({each.digest for each in found}) > 1:
         raise click.UsageError("these runs were trained on different texts: name one text for all of them, --data FILE")
@@ -55,22 +62,27 @@ def on_texts(runs: Sequence[Path], data: Path | None, bands: str | None = None) 
         )
     labels = [each.label for each in found]
     for each in found:
-        each.model = with_bands(each.model, bands)
         if labels.count(each.label) > 1:
             each.label = str(each.run)
-    return found
+    if len(schemes) == 1:
+        return [replace(each, bands=scheme) for each in found for scheme in schemes]
+    before = (lambda each: f"{each.label}, ") if len(found) > 1 else (lambda each: "")
+    return [
+        replace(each, bands=scheme, label=f"{before(each)}{scheme or 'none'}") for each in found for scheme in schemes
+    ]
 
 
-def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
+def _on_text(run: Source, data: Path | None, moved: bool) -> OnText:
     """Load one model; `moved` says that `data` is the run's text in a new place, so only its validation part counts."""
     from fastpe.text import corpus
-    from fastpe.training import run_folder
     from fastpe.training.length_curve import validation_documents
     from fastpe.training.text_data import predicted_bytes, text_parts
 
-    model = run_folder.load(run)
-    config = stored_text(run)
+    model = run.load()
+    config = run.stored_text()
     symbols = model.vocabulary
+    if symbols is None and run.hf:
+        raise click.UsageError(f"{run} has no tokenizer.json, which the text needs")
     if symbols is None:
         raise click.UsageError(f"{run} contains no model of a text: train one with --task text --data FILE")
     if data is not None and not moved:
@@ -85,15 +97,15 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
             click.echo(printable(f"{data}: {found.changed}"), err=True)
         documents = found.documents if len(found.documents) > 2 else None
         size = found.bytes_in(1, len(found.tokens))
-        return OnText(run, run.name, model, found.tokens, documents, found.digest, size)
+        return OnText(run, run.path.name, model, found.tokens, documents, found.digest, size)
     if config is not None and data is not None:
         config = replace(config, text_places=(str(data),))
     if config is None:
-        raise click.UsageError(f"{run} is a model file, which names no text: name one, --data FILE")
+        raise click.UsageError(f"{run} names no text: name one, --data FILE")
     division = {name: value for name, value in config.chosen.options.items() if name != "tokens"}
     digest = f"{config.digest} {division}"
     tokens = text_parts(config)[1]
-    return OnText(run, run.name, model, tokens, validation_documents(config), digest, predicted_bytes(config))
+    return OnText(run, run.path.name, model, tokens, validation_documents(config), digest, predicted_bytes(config))
 
 
 def _is_own(config: "TrainConfig | None", data: Path) -> bool:
@@ -106,14 +118,6 @@ def _is_own(config: "TrainConfig | None", data: Path) -> bool:
         return corpus.digest_at(data) == config.digest
     except ValueError:
         return False
-
-
-def stored_text(run: Path) -> "TrainConfig | None":
-    """Read the settings of a run; None if its task is not text."""
-    from fastpe.training.config_file import read_config
-
-    config = read_config(run) if run.is_dir() else None
-    return config if config is not None and config.symbols is not None else None
 
 
 def print_curves(
@@ -142,9 +146,10 @@ def print_curves(
 
         for each in found:
             bar.line(f"{each.label}: reading the text at each length")
+            model = with_bands(each.model, each.bands)
             blocks, sliding = (
                 length_curve(
-                    each.model, each.tokens, lengths, sliding=way, documents=each.documents, size=each.size,
+                    model, each.tokens, lengths, sliding=way, documents=each.documents, size=each.size,
                     threads=threads, progress=functools.partial(told, each.label),
                 )
                 for way in (False, True)
@@ -167,6 +172,7 @@ def print_curves(
 
 def _facts(each: OnText, blocks: "LengthCurve", sliding: "LengthCurve") -> dict[str, Any]:
     own = {"run": str(each.run), "encoding": each.model.config.encoding, "seed": each.model.config.seed}
+    own |= {} if each.bands is None else {"bands": each.bands}
     return {**own, "train_length": each.model.config.train_length, "digest": each.digest.split()[0],
             "blocks": blocks.to_dict(), "sliding": sliding.to_dict()}  # fmt: skip
 
@@ -268,7 +274,9 @@ def print_fields(
 
 
 def _command(found: Sequence[OnText], flag: str) -> str:
-    return shlex.join(["fastpe", "evaluate", *(str(each.run) for each in found), flag])
+    runs = dict.fromkeys(each.run for each in found)
+    words = [word for run in runs for word in (["--hf", str(run)] if run.hf else [str(run)])]
+    return shlex.join(["fastpe", "evaluate", *words, flag])
 
 
 def _train_length(found: Sequence[OnText]) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import ENCODING, INTEGER, TASK, Grouped, as_json, earlier_names, joined, option, test_lengths, threads
-from .output import figure_kind, print_json, print_tests, use_threads, with_bands
+from .output import Source, figure_kind, print_json, print_tests, use_threads, with_bands
 from .terminal import next_step
 
 if TYPE_CHECKING:
@@ -41,9 +41,10 @@ _OPTIONS = {
             help="Another text to test on, used in full.  [default: the validation part of the run's text]",
         ),
         option(
-            "--bands", metavar="SCHEME",
+            "--bands", metavar="SCHEME", multiple=True,
             help="Change the rotary positions by a scheme of fastpe.bands, so that the model can read longer inputs "
-            "than in training. Example: self_extend:group=4,window=32.",
+            "than in training. Example: self_extend:group=4,window=32. With --length-curve, several schemes, and none, "
+            "are compared.",
         ),
         option(
             "--out", type=click.Path(path_type=Path), metavar="FILE",
@@ -51,6 +52,10 @@ _OPTIONS = {
         ),
     ],
     "File": [
+        option(
+            "--hf", type=click.Path(path_type=Path), metavar="FOLDER", multiple=True,
+            help="Also test a model in the format of Hugging Face's transformers. It needs --data.",
+        ),
         option("--encoding", type=ENCODING, help="File that defines your own encoding, if the run uses one."),
         option("--task", type=TASK, help="File that defines your own task, if the run uses one."),
     ],
@@ -64,9 +69,10 @@ _OPTIONS = {
         lengths="test-lengths", test_length="test-lengths", sequences="test-sequences"
     ),
 )  # fmt: skip
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, type=click.Path(path_type=Path))
 def evaluate(
     runs: tuple[Path, ...],
+    hf: tuple[Path, ...],
     curve: bool,
     field: bool,
     data: Path | None,
@@ -74,7 +80,7 @@ def evaluate(
     encoding: str | None,
     task: str | None,
     test_lengths: tuple[tuple[int | str, ...], ...],
-    bands: str | None,
+    bands: tuple[str, ...],
     test_sequences: int | None,
     seed: int | None,
     threads: int | None,
@@ -95,11 +101,16 @@ def evaluate(
             raise click.UsageError(f"{flag} cannot be combined with --length-curve or --receptive-field")
         if given is not None:
             raise click.UsageError(f"{flag} needs --length-curve or --receptive-field")
-    if not (curve or field) and len(runs) > 1:
+    sources = [*map(Source, runs), *(Source(folder, hf=True) for folder in hf)]
+    if not sources:
+        raise click.UsageError("Missing argument 'RUN...'.")
+    if len(bands) > 1 and not curve:
+        raise click.UsageError("several --bands need --length-curve")
+    if not (curve or field) and len(sources) > 1:
         raise click.UsageError(
             "several runs need --length-curve or --receptive-field: give one run, or one of these options"
         )
-    if field and bands is not None:
+    if field and bands:
         raise click.UsageError("--bands cannot be combined with --receptive-field, which needs gradients")
     if out is not None:
         figure_kind(out)
@@ -108,18 +119,17 @@ def evaluate(
         from . import curves
 
         show = curves.print_curves if curve else curves.print_fields
-        show(curves.on_texts(runs, data, bands), _integers(lengths), threads, out, as_json)
+        show(curves.on_texts(sources, data, bands), _integers(lengths), threads, out, as_json)
         return
-    from fastpe.training import run_folder
-
-    model = with_bands(run_folder.load(runs[0]), bands)
-    if model.vocabulary is not None:
-        _test_on_text(runs[0], data, bands, lengths, threads, as_json)
+    (run,), (scheme,) = sources, bands or [None]
+    model = with_bands(run.load(), scheme)
+    if model.vocabulary is not None or run.hf:
+        _test_on_text(run, data, scheme, lengths, threads, as_json)
     elif data is not None:
-        raise click.UsageError(f"--data needs a model of a text, and run {runs[0]} has none")
+        raise click.UsageError(f"--data needs a model of a text, and run {run} has none")
     else:
-        config = _as_asked(runs[0], model.config, encoding, task, lengths, test_sequences, seed)
-        _test(runs[0], model, config, threads, as_json)
+        config = _as_asked(run.path, model.config, encoding, task, lengths, test_sequences, seed)
+        _test(run.path, model, config, threads, as_json)
 
 
 def _as_asked(
@@ -186,28 +196,30 @@ def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") ->
 
 
 def _test_on_text(
-    run: Path, data: Path | None, bands: str | None, given: tuple[int | str, ...], threads: int | None, as_json: bool
+    run: Source, data: Path | None, bands: str | None, given: tuple[int | str, ...], threads: int | None, as_json: bool
 ) -> None:
     """Print loss and bits per byte in blocks of each length for a model of a text."""
     from fastpe.tasks.registry import choose
     from fastpe.training.lengths import checked_lengths
     from fastpe.training.text_metrics import test_text
 
-    from .curves import on_texts, stored_text
+    from .curves import on_texts
     from .progress import Reporter
 
-    (found,) = on_texts([run], data, bands)
-    config, train_length = stored_text(run), found.model.config.train_length
+    (found,) = on_texts([run], data, [bands or "none"])
+    model = with_bands(found.model, found.bands)
+    config, train_length = run.stored_text(), model.config.train_length
     usual = (train_length, 2 * train_length, 4 * train_length) if config is None else config.test_lengths
     lengths = checked_lengths("test_lengths", given or usual or (train_length,), choose("text"))
     with Reporter() as reporter:
-        test = test_text(found.model, found.tokens, [int(length) for length in lengths], found.size, threads, reporter)
+        test = test_text(model, found.tokens, [int(length) for length in lengths], found.size, threads, reporter)
     if as_json:
-        own = {"encoding": found.model.config.encoding, "seed": found.model.config.seed}
-        print_json({"schema": 2, "run": str(run), "task": "text", **own, **_bands_of(found.model), "test": test})
+        own = {"encoding": model.config.encoding, "seed": model.config.seed}
+        print_json({"schema": 2, "run": str(run), "task": "text", **own, **_bands_of(model), "test": test})
     else:
         print_tests(test)
-        next_step({f"fastpe evaluate {shlex.quote(str(run))} --length-curve": "loss by length and position"})
+        named = shlex.join(["--hf", str(run)] if run.hf else [str(run)])
+        next_step({f"fastpe evaluate {named} --length-curve": "loss by length and position"})
 
 
 def _bands_of(model: "Transformer") -> dict[str, str]:

@@ -9,15 +9,20 @@ from pathlib import Path
 import click
 
 from .options import ENCODING, INTEGER, NUMBER
-from .output import INTERRUPTED, print_json, use_threads
+from .output import INTERRUPTED, Source, print_json, use_threads
 from .terminal import next_step
 
 _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\n\t"}
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.argument("prompt")
+@click.argument("words", metavar="RUN PROMPT", nargs=-1)
+@click.option(
+    "--hf",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A model in the format of Hugging Face's transformers, in place of RUN.",
+)
 @click.option("--length", type=INTEGER, default=500, show_default=True, help="Number of tokens to generate.")
 @click.option(
     "--temperature",
@@ -45,8 +50,8 @@ _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, at the end.")
 def generate(
-    run: Path,
-    prompt: str,
+    words: tuple[str, ...],
+    hf: Path | None,
     length: int,
     temperature: float,
     top_k: int | None,
@@ -62,15 +67,20 @@ def generate(
     RUN is the folder of a run whose task is text, or a model file. The prompt and the generated text are printed on
     standard output, the speed on standard error. To start with a line break, give $'\\n' as the prompt.
     """
+    *before, prompt = words or ("",)
+    if len(words) != 1 + (hf is None):
+        raise click.UsageError("give RUN and PROMPT, or --hf FOLDER and PROMPT")
+    run = Source(Path(before[0])) if hf is None else Source(hf, hf=True)
     use_threads(threads)
     from fastpe.model.generation import Generation, Sampling
-    from fastpe.training import run_folder
 
     from .progress import Reporter
 
-    model = run_folder.load(run)
+    model = run.load()
     if encoding not in (None, model.config.encoding):
         raise click.UsageError(f"run {run} has the encoding {model.config.encoding!r}, not {encoding!r}")
+    if model.vocabulary is None and run.hf:
+        raise click.UsageError(f"{run} has no tokenizer.json, which the text needs")
     if model.vocabulary is None:
         raise click.UsageError(f"{run} contains no model of a text: train one with --task text --data FILE")
     sampling = Sampling(temperature, top_k, top_p, seed)
@@ -101,7 +111,8 @@ def generate(
     how = "with cached keys and values" if generation.cached else "without cached keys and values"
     pace = f", {rate:,.0f} tokens/s" if rate else ""
     click.echo(f"{len(written):,} tokens{pace}, {how}", err=True)
-    next_step({f"fastpe evaluate {shlex.quote(str(run))} --length-curve": "loss beyond the training length"})
+    if not run.hf:
+        next_step({f"fastpe evaluate {shlex.quote(str(run))} --length-curve": "loss beyond the training length"})
 
 
 def _tell(text: str) -> None:

@@ -11,6 +11,7 @@ from .compare import compare, merge, report
 from .doctor import doctor
 from .encodings import encodings
 from .evaluate import evaluate
+from .export import export
 from .generate import generate
 from .output import Commands
 from .reproduce import reproduce
@@ -22,7 +23,7 @@ from .train import train
 GROUPS = {
     "Start here": (encodings, train, compare),
     "Encodings": (show, atlas, check),
-    "Training": (tasks, evaluate, generate),
+    "Training": (tasks, evaluate, generate, export),
     "Studies": (merge, report),
     "Theory and paper": (theory, reproduce),
     "Maintenance": (doctor, bench),

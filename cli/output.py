@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -19,6 +19,7 @@ from .terminal import HelpFormatter, colours
 
 if TYPE_CHECKING:
     from fastpe.model.transformer import Transformer
+    from fastpe.training.config import TrainConfig
 
 click.Context.formatter_class = HelpFormatter  # for all commands
 
@@ -214,6 +215,33 @@ def own_files(what: str, *words: str) -> Callable[[Command], Command]:
         return command
 
     return add
+
+
+class Source(NamedTuple):
+    """The path of a model: a run folder or model file, or with `hf` a folder of Hugging Face's transformers."""
+
+    path: Path
+    hf: bool = False
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def load(self) -> "Transformer":
+        """Load the model."""
+        if self.hf:
+            from fastpe.huggingface.loading import load_hf
+
+            return load_hf(self.path)
+        from fastpe.training import run_folder
+
+        return run_folder.load(self.path)
+
+    def stored_text(self) -> "TrainConfig | None":
+        """Read the settings of a run; None if it is no run, or its task is not text."""
+        from fastpe.training.config_file import read_config
+
+        config = read_config(self.path) if self.path.is_dir() and not self.hf else None
+        return config if config is not None and config.symbols is not None else None
 
 
 def with_bands(model: "Transformer", scheme: str | None) -> "Transformer":

@@ -29,6 +29,7 @@ The small transformer
     TrainConfig, train          settings of a training run; train a model
     CsvLog, TensorBoardLog      logs of a training run; how to write one for another service
     evaluate, load              test a model at other lengths; load a trained or saved model
+    to_hf, load_hf              write and read models in the format of Hugging Face's transformers
     length_curve, receptive_field
                                 measurements on a text: the loss by length; how far back a model looks
     compare, load_study         compare encodings on tasks, over seeds, with statistics; read a finished study
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
     from fastpe.experiments.existing_runs import load_study
     from fastpe.functional.attention import attention, attention_vjp
     from fastpe.functional.rotation import rotate, rotate_vjp
+    from fastpe.huggingface.export import to_hf
+    from fastpe.huggingface.loading import load_hf
     from fastpe.model.adam import Adam
     from fastpe.model.banded import Banded
     from fastpe.model.config import ModelConfig
@@ -121,6 +124,8 @@ _HOME = {
     "TensorBoardLog": "fastpe.training.logging",
     "evaluate": "fastpe.training.evaluation",
     "load": "fastpe.training.run_folder",
+    "to_hf": "fastpe.huggingface.export",
+    "load_hf": "fastpe.huggingface.loading",
     "length_curve": "fastpe.training.length_curve",
     "receptive_field": "fastpe.training.receptive_field",
     "compare": "fastpe.experiments.compare",
@@ -143,7 +148,7 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
     "angles", "temperatures", "heads",
     "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "CsvLog", "TensorBoardLog", "evaluate",
-    "load", "Banded", "length_curve", "receptive_field", "compare", "load_study", "tasks",
+    "load", "Banded", "to_hf", "load_hf", "length_curve", "receptive_field", "compare", "load_study", "tasks",
     "theory", "reference",
 ]  # fmt: skip
 

@@ -16,7 +16,7 @@ import stat
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from safetensors.numpy import save
@@ -35,13 +35,6 @@ _LENGTH_BYTES = 8
 _MAX_HEADER, _OF_ENTRY = stored.MOST_BYTES, 120  # bytes of a tensor's header entry without its name
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 _LARGEST, _PIECE = 2**62, 2**20
-_OF_TENSOR = stored.record(
-    {
-        "dtype": stored.one_of(*_DTYPES),
-        "shape": stored.each(stored.whole(0, _LARGEST), most=32),
-        "data_offsets": stored.each(stored.whole(0, _LARGEST), least=2, most=2),
-    }
-)
 _OF_METADATA = stored.record({_KEY: stored.text})
 # names of files that are being written; killed processes leave them behind
 _TEMPORARY_NAME = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")
@@ -299,6 +292,49 @@ def _split(content: bytes) -> tuple[bytes, bytes]:
     return content[_LENGTH_BYTES:end], content[end:]
 
 
+class TensorPlace(NamedTuple):
+    """Where a safetensors file holds a tensor: name of its dtype, shape, first byte and end, after the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def read_header(path: Path, file: BinaryIO) -> bytes:
+    """Return the header of a safetensors file, a JSON text, whose size is limited."""
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    if not 2 <= length <= _MAX_HEADER:
+        raise damaged(path, f"it states a header of {length} bytes")
+    header = file.read(length)
+    if len(header) < length:
+        raise damaged(path, "it ends inside its header")
+    return header
+
+
+def tensor_places(path: Path, entries: Any, sizes: Mapping[str, int]) -> dict[str, TensorPlace]:
+    """Return the places of the tensors that a header states, in their order in the file. They must leave no gaps.
+
+    `sizes` has the bytes of an element for each dtype that is allowed. `entries` is the header without its metadata.
+    """
+    form = stored.record(
+        {
+            "dtype": stored.one_of(*sizes),
+            "shape": stored.each(stored.whole(0, _LARGEST), most=32),
+            "data_offsets": stored.each(stored.whole(0, _LARGEST), least=2, most=2),
+        }
+    )
+    stored.checked(path, entries, stored.by_key(form))
+    places, end = {}, 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        shape = tuple(entry["shape"])
+        size = math.prod(shape) * sizes[entry["dtype"]]
+        stored.checked(path, entry["data_offsets"], stored.exactly([end, end + size]), f"{name}.data_offsets")
+        places[name] = TensorPlace(entry["dtype"], shape, end, end + size)
+        end += size
+    return places
+
+
 class TensorFile:
     """A file of `write_tensors`, opened for reading. Its header is verified at once; `read` reads its tensors.
 
@@ -337,7 +373,7 @@ class TensorFile:
 
     def _open(self) -> None:
         path, size = self.path, os.fstat(self._file.fileno()).st_size
-        header = self._read_header(self._file)
+        header = read_header(path, self._file)
         self._start = _LENGTH_BYTES + len(header)
         self._take(parsed(path, header))
         unsealed = header.replace(self.facts["header_sha256"].encode(), _UNSET.encode(), 1)
@@ -366,15 +402,6 @@ class TensorFile:
             tensors[name] = flat.reshape(self.shapes[name])
         return tensors
 
-    def _read_header(self, file: BinaryIO) -> bytes:
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-        if not 2 <= length <= _MAX_HEADER:
-            raise damaged(self.path, f"it states a header of {length} bytes")
-        header = file.read(length)
-        if len(header) < length:
-            raise damaged(self.path, "it ends inside its header")
-        return header
-
     def _take(self, entries: Any) -> None:
         """Store the contents of the header, after checking that it has the form that `write_tensors` gives it."""
         stored.checked(self.path, entries, stored.by_key(stored.anything), "its header")
@@ -383,18 +410,11 @@ class TensorFile:
         self.check_facts(stored.by_key(stored.anything))
         for key in ("sha256", "header_sha256"):
             stored.checked(self.path, self.facts.get(key), stored.sha256, key)
-        stored.checked(self.path, entries, stored.by_key(_OF_TENSOR))
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.dtypes: dict[str, np.dtype] = {}
-        self._offsets: dict[str, int] = {}
-        end = 0
-        for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
-            shape, dtype = tuple(entry["shape"]), _DTYPES[entry["dtype"]]
-            size = math.prod(shape) * dtype.itemsize
-            stored.checked(self.path, entry["data_offsets"], stored.exactly([end, end + size]), f"{name}.data_offsets")
-            self.shapes[name], self.dtypes[name], self._offsets[name] = shape, dtype, end
-            end += size
-        self._bytes = end
+        places = tensor_places(self.path, entries, {name: dtype.itemsize for name, dtype in _DTYPES.items()})
+        self.shapes = {name: place.shape for name, place in places.items()}
+        self.dtypes = {name: _DTYPES[place.dtype] for name, place in places.items()}
+        self._offsets = {name: place.start for name, place in places.items()}
+        self._bytes = max((place.end for place in places.values()), default=0)
 
     def check_facts(self, form: stored.Form) -> None:
         """Raise DamagedFileError unless the facts, which include the digests, have this form."""

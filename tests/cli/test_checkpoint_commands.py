@@ -1,0 +1,82 @@
+"""Checkpoints of Hugging Face on the command line: export, losses at several lengths and with bands, generated text."""
+
+import json
+
+import pytest
+from command_line import fastpe, refused
+from hf_models import made
+
+from fastpe.text.vocabulary import Vocabulary
+
+TEXT = "the cat sat on the mat, the dog sat on the cat\n" * 8
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path, monkeypatch):
+    """A model of bytes in a file, its checkpoint, and a text."""
+    monkeypatch.chdir(tmp_path)
+    model = made("llama", vocabulary=256, train_length=16)
+    model.vocabulary = Vocabulary()
+    model.save("model.safetensors")
+    (tmp_path / "text").write_text(TEXT)
+    assert fastpe("export", "model.safetensors", "--hf", "hf").exit_code == 0
+
+
+def test_export_says_what_it_wrote(tmp_path):
+    done = fastpe("export", "model.safetensors", "--hf", "again", "--architecture", "llama", "--eos", "\n")
+    assert done.stdout == "written: again, a LlamaForCausalLM\n"
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["eos_token_id"] == 10
+
+
+def test_mistakes_cost_one_line(tmp_path):
+    assert "--hf must be new or empty" in refused(2, "export", "model.safetensors", "--hf", "hf")
+    assert "MistralForCausalLM needs sight" not in refused(
+        2, "export", "model.safetensors", "--hf", "x", "--architecture", "mpt"
+    )
+    assert "Missing option '--hf'" in refused(2, "export", "model.safetensors")
+    assert "Missing argument 'RUN...'" in refused(2, "evaluate", "--data", "text")
+    assert "hf names no text: name one, --data FILE" in refused(2, "evaluate", "--hf", "hf", "--length-curve")
+    assert "several --bands need --length-curve" in refused(
+        2, "evaluate", "--hf", "hf", "--data", "text", "--bands", "none", "--bands", "streaming"
+    )
+    assert "give RUN and PROMPT, or --hf FOLDER and PROMPT" in refused(2, "generate", "--hf", "hf")
+    assert "give RUN and PROMPT, or --hf FOLDER and PROMPT" in refused(2, "generate", "--hf", "hf", "a", "b")
+    (tmp_path / "hf" / "tokenizer.json").unlink()
+    assert "hf has no tokenizer.json, which the text needs" in refused(2, "generate", "--hf", "hf", "the ")
+    assert "hf has no tokenizer.json" in refused(2, "evaluate", "--hf", "hf", "--data", "text")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_checkpoint_generates_as_its_model_does():
+    one = json.loads(fastpe("generate", "model.safetensors", "the ", "--length", 9, "--json").stdout)
+    two = json.loads(fastpe("generate", "--hf", "hf", "the ", "--length", 9, "--json").stdout)
+    assert one["tokens"] == two["tokens"]
+    assert two["run"] == "hf"
+
+
+def test_losses_of_a_checkpoint_and_of_its_model_are_equal():
+    command = ("evaluate", "model.safetensors", "--hf", "hf", "--data", "text", "--lengths", "8,32")
+    one, two = json.loads(fastpe(*command, "--length-curve", "--json").stdout)
+    assert one["blocks"] == two["blocks"]
+    assert [each["run"] for each in (one, two)] == ["model.safetensors", "hf"]
+    losses = json.loads(fastpe("evaluate", "--hf", "hf", "--data", "text", "--lengths", "8,32", "--json").stdout)
+    assert [each["loss"] for each in losses["test"].values()] == pytest.approx(
+        [p["loss"] for p in one["blocks"]["points"]]
+    )
+    fields = fastpe("evaluate", "--hf", "hf", "--data", "text", "--receptive-field", "--lengths", 8, "--json")
+    assert [each["run"] for each in json.loads(fields.stdout)] == ["hf"]
+
+
+def test_bands_are_compared_in_one_table():
+    command = ("evaluate", "--hf", "hf", "--data", "text", "--length-curve", "--lengths", 32)
+    bands = ("--bands", "none", "--bands", "rerope:window=8", "--bands", "self_extend:group=1,window=8")
+    found = json.loads(fastpe(*command, *bands, "--json").stdout)
+    assert [each.get("bands") for each in found] == [None, "rerope:window=8", "self_extend:group=1,window=8"]
+    plain, changed, same = (each["blocks"]["points"][0]["loss"] for each in found)
+    assert same == pytest.approx(plain, rel=1e-5)
+    assert changed != pytest.approx(plain, rel=1e-4)
+    table = fastpe(*command, *bands).stdout
+    assert "rerope:window=8" in table
+    assert "none" in table
+    assert fastpe(*command, "--bands", "rerope:window=8").stdout.count("hf") >= 1
+    assert "bands must be one of" in refused(2, *command, "--bands", "none", "--bands", "stretch")
