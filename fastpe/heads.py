@@ -120,8 +120,8 @@ def _sums(weights: Array, ids: Array, first: int, sink: int) -> tuple[dict[str, 
     has_previous, after = queries > 0, queries >= sink
 
     def total(values: Array) -> Array:
-        found: Array = np.sum(values, axis=tuple(each for each in range(values.ndim) if each != 1), dtype=np.float64)
-        return found
+        axes = tuple(each for each in range(values.ndim) if each != 1)
+        return np.asarray(np.sum(values, axis=axes, dtype=np.float64))
 
     found = {
         "previous": total(weights[:, :, has_previous, queries[has_previous] - 1]),

@@ -29,7 +29,8 @@ FITTING = (
 OWN_SIZES = {
     "gpt_oss": {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 5},
     "modernbert-decoder": {"local_attention": 5},
-    **{name: {"sliding_window": 5} for name in ("cohere2", "exaone4", "gemma2", "gemma3_text", "ministral", "olmo3")},
+    "gemma3_text": {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    **{name: {"sliding_window": 5} for name in ("cohere2", "exaone4", "gemma2", "ministral", "olmo3")},
 }
 
 
