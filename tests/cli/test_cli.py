@@ -70,7 +70,7 @@ def test_every_setting_is_an_option_of_train_or_has_a_reason_not_to_be():
     without = {
         "options", "task_options",  # --option and --task-option
         "start_from", "start_digest", "encoding_length",  # --from
-        "vocabulary", "digest", "alphabet", "text_places",  # they follow from the task and its text
+        "digest", "alphabet", "text_places", "tokenizer", "tokenizer_content",  # they follow from the task and its text
         "beta1", "beta2", "eps", "target_scale", "table_scale", "start",  # in Python and in studies only
     }  # fmt: skip
     options = {each.name for each in main.commands["train"].params}
