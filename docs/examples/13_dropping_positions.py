@@ -75,8 +75,7 @@ panel.legend()
 
 # %%
 # With rotary positions, the loss is lowest near the training length, and rises steeply at the longest windows. After
-# the
-# positions are dropped, it is higher at short windows and rises less. This is one seed of a small model:
+# the positions are dropped, it is higher at short windows and rises less. This is one seed of a small model:
 # ``fastpe compare`` says what several seeds allow to conclude.
 
 plt.show()
