@@ -65,7 +65,7 @@ def checked(
         raise ValueError(f"BACKEND {backend!r} needs a GPU")
     if scale is not None and (isinstance(scale, bool | str | torch.Tensor) or not math.isfinite(scale)):
         raise ValueError(f"scale must be a finite number, not {scale!r}")
-    sizes = Sizes(*q.shape[:3], k.shape[2])
+    sizes = Sizes(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     return Call(q, k, v, 1.0 / math.sqrt(q.shape[-1]) if scale is None else float(scale), sizes)
 
 

@@ -72,7 +72,7 @@ class _Traced(HigherOrderOperator):
             )  # fmt: skip
             _names[key] = uuid.uuid4().hex  # not a number: compiled code that is stored may be loaded elsewhere
             _kept[_names[key]] = _Graphs(score, block_mask[-1], spec, kinds)
-        return tuple(  # type: ignore[return-value]
+        return tuple(
             _operator(
                 [q, k, v, *tensors], numbers, _names[key], options["scale"], options["enable_gqa"], options["fallback"]
             )

@@ -91,7 +91,8 @@ def mapped(
     names, zero = list(over), torch.zeros((), dtype=torch.int64)
 
     def scalar(*given: torch.Tensor) -> Any:
-        env, outside = dict.fromkeys("bhqk", zero), []
+        env = dict.fromkeys("bhqk", zero)
+        outside: list[torch.Tensor] = []
         for name, own in zip(names, given, strict=True):
             env |= {"q": own[0], "k": own[1]} if name == "o" else {name: own}
         found = evaluate(x, env, traced.tensors, sizes, outside)

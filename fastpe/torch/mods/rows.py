@@ -31,7 +31,8 @@ def by_slots(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> R
     dense = [_divided(each, parts) for each in (*plan.scores, *plan.added)]
 
     def part(number: int, q: torch.Tensor, *own: Any) -> Result:
-        rows, outside = parts[number], []
+        rows = parts[number]
+        outside: Outside = []
         slots = {name: _of_rows(name, x, rows) for name, x in plan.slots.items()}
         numbers = [x if isinstance(x, torch.Tensor) else x.cells(rows, outside).to(_dtype(q)) for x in own]
         seen = plan.sight.mask(rows, outside)
@@ -43,10 +44,11 @@ def by_slots(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> R
             added = _finite(added, plan, rows, -torch.inf)
             seen = added if seen is None else torch.where(seen, added, -torch.inf)
         spans = plan.sight.spans
-        return attention(  # type: ignore[no-any-return]
+        found: Result = attention(
             q, k, v, mask=seen, spans=spans if spans is None else spans[:, rows], query_start=rows.start,
             softcap=plan.softcap, rectify=plan.rectify, return_lse=True, **slots,
         )  # fmt: skip
+        return found
 
     computed = any(not isinstance(each, list) or len(dense) > 1 or plan.sight.masks for each in dense)
     out, lse = _joined(part, parts, q, dense, not plan.sight.is_known or computed)
