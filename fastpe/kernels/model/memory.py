@@ -287,6 +287,7 @@ def _rotates(sizes: Sizes) -> bool:
     return any((sizes.pairs, sizes.block, sizes.lifted, sizes.rank))
 
 
+# Long: the list of all regions of the workspace.
 def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backward: bool, rows: int = 0) -> Arena:
     """Return the offsets of the regions of the workspace. Without a backward pass, all layers share the memory of
     activations, the residual stream has memory for one layer, and the outputs of a model with a vocabulary have memory
