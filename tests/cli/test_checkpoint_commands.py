@@ -60,9 +60,8 @@ def test_losses_of_a_checkpoint_and_of_its_model_are_equal():
     assert one["blocks"] == two["blocks"]
     assert [each["run"] for each in (one, two)] == ["model.safetensors", "hf"]
     losses = json.loads(fastpe("evaluate", "--hf", "hf", "--data", "text", "--lengths", "8,32", "--json").stdout)
-    assert [each["loss"] for each in losses["test"].values()] == pytest.approx(
-        [p["loss"] for p in one["blocks"]["points"]]
-    )
+    expected = [point["loss"] for point in one["blocks"]["points"]]
+    assert [each["loss"] for each in losses["test"].values()] == pytest.approx(expected)
     fields = fastpe("evaluate", "--hf", "hf", "--data", "text", "--receptive-field", "--lengths", 8, "--json")
     assert [each["run"] for each in json.loads(fields.stdout)] == ["hf"]
 

@@ -48,6 +48,7 @@ def test_logits_and_cache(name, tmp_path):
         assert within(step.logits.numpy()[0, 0], ours[0, place])
 
 
+@pytest.mark.full("transformers reads and writes every model")
 @pytest.mark.parametrize("name", CASES)
 def test_what_transformers_writes_is_read(name, tmp_path):
     """Also without fastpe's own entry in config.json."""
