@@ -83,9 +83,13 @@ def to_hf(model: Transformer, folder: str | Path, *, architecture: str | None = 
         raise ValueError("a model with bands cannot be exported: export the model that it was made from")
     family = chosen(model, architecture)
     values = family.write(model.config)
-    end = None
-    if model.vocabulary is not None:
-        end = tokenizer.end_token(model.vocabulary, eos)
+    end, vocabulary = None, model.vocabulary
+    if vocabulary is not None and vocabulary.kind == "ids":  # their text is unknown
+        vocabulary = None
+    if vocabulary is not None and vocabulary.kind == "tokenizer":
+        vocabulary.subwords  # noqa: B018 - raises if its file is not at hand
+    if vocabulary is not None:
+        end = tokenizer.end_token(vocabulary, eos)
     elif eos is not None:
         raise ValueError("eos needs a model of a text: this model has no vocabulary")
     token = None if end is None else end[0]
@@ -95,8 +99,8 @@ def to_hf(model: Transformer, folder: str | Path, *, architecture: str | None = 
     length = longest(model.config)
     generation = {"do_sample": True, "max_length": length, "eos_token_id": token, "pad_token_id": token}
     checkpoint.write(folder / checkpoint.NAME, tensors)
-    if model.vocabulary is not None:
-        tokenizer.write(folder, model.vocabulary, length, end)
+    if vocabulary is not None:
+        tokenizer.write(folder, vocabulary, length, end)
     files.write_file(folder / "generation_config.json", files.dump_json(generation))
     files.write_file(folder / CONFIG, files.dump_json(values))  # last: without it, the folder is not a model
     return family.architecture

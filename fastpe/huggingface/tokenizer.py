@@ -7,13 +7,16 @@ Tokens are equal to those of `fastpe.text.vocabulary`, for every text:
   unknown symbol, it also stands for the byte itself.
 - characters: one word for each. The unknown symbol is named but not in the vocabulary, so that an unknown character is
   an error, as in fastpe.
+
+A tokenizer of subwords is copied as it is.
 """
 
 from pathlib import Path
 from typing import Any
 
 from fastpe.base import files, stored
-from fastpe.base.stored import damaged
+from fastpe.base.stored import DamagedFileError, damaged
+from fastpe.text import subwords
 from fastpe.text.vocabulary import Vocabulary
 
 NAME, CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -38,12 +41,12 @@ def byte_letters() -> list[str]:
 def end_token(vocabulary: Vocabulary, symbol: str | None) -> tuple[int, str] | None:
     """The token that ends a text, and its name in tokenizer.json; None if there is none.
 
-    By default, this is byte 0 for bytes, and none for characters.
+    By default, this is byte 0 for bytes, and none for other tokens.
 
     Raises
     ------
     ValueError
-        If the symbol is not one token.
+        If the symbol is not one token, or for subwords not a special token of the tokenizer.
     """
     if symbol is None:
         if vocabulary.kind != "bytes":
@@ -53,6 +56,8 @@ def end_token(vocabulary: Vocabulary, symbol: str | None) -> tuple[int, str] | N
     if len(tokens) != 1:
         raise ValueError(f"eos must be one token of the model, not {symbol!r}, which is {len(tokens)}")
     token = int(tokens[0])
+    if vocabulary.kind == "tokenizer" and token not in vocabulary.subwords.special:
+        raise ValueError(f"eos must be a special token of the tokenizer, not {symbol!r}")
     return token, f"<0x{token:02X}>" if vocabulary.kind == "bytes" else symbol
 
 
@@ -93,7 +98,8 @@ def write(folder: Path, vocabulary: Vocabulary, length: int, end: tuple[int, str
     }  # fmt: skip
     if end is not None:
         own |= {"eos_token": end[1], "pad_token": end[1]}
-    files.write_file(folder / NAME, files.dump_json(content(vocabulary, end)))
+    text = vocabulary.content if vocabulary.kind == "tokenizer" else files.dump_json(content(vocabulary, end))
+    files.write_file(folder / NAME, text)
     files.write_file(folder / CONFIG, files.dump_json(own))
 
 
@@ -108,17 +114,31 @@ def read(folder: Path, size: int) -> Vocabulary | None:
     path = folder / NAME
     if not path.exists():
         return None
-    content = files.read_file(path, _MOST_BYTES)
-    if len(content) > stored.MOST_BYTES:  # none that fastpe writes
+    own = _own(path)
+    if own is not None and own.size != size:
+        raise damaged(path, f"it has {own.size} tokens, and the model {size}")
+    return _of_subwords(path, size) if own is None else own
+
+
+def _of_subwords(path: Path, size: int) -> Vocabulary:
+    """The vocabulary of a tokenizer that fastpe did not write."""
+    try:
+        return Vocabulary.of_tokenizer(subwords.read(path), size)
+    except ModuleNotFoundError:  # the model reads tokens without the package; text is an error that names it
+        content = files.read_file(path, _MOST_BYTES)
+        return Vocabulary("tokenizer", "", size, subwords.digest_of(content), content)
+    except DamagedFileError:
+        raise
+    except ValueError as error:
+        raise damaged(path, error) from None
+
+
+def _own(path: Path) -> Vocabulary | None:
+    """The vocabulary for which `write` wrote this file; None for a tokenizer of another kind."""
+    text = files.read_file(path, _MOST_BYTES)
+    if len(text) > stored.MOST_BYTES:  # none that fastpe writes
         return None
-    vocabulary = _own(stored.checked(path, files.parsed(path, content), stored.by_key(stored.anything)))
-    if vocabulary is not None and vocabulary.size != size:
-        raise damaged(path, f"it has {vocabulary.size} tokens, and the model {size}")
-    return vocabulary
-
-
-def _own(found: dict[str, Any]) -> Vocabulary | None:
-    """The vocabulary for which `content` is this text; None for a tokenizer of another kind."""
+    found = stored.checked(path, files.parsed(path, text), stored.by_key(stored.anything))
     model, added = found.get("model"), found.get("added_tokens")
     if not isinstance(model, dict) or not isinstance(added, list) or not isinstance(model.get("vocab"), dict):
         return None
