@@ -202,7 +202,7 @@ def is_seen(tensors: Iterable[torch.Tensor]) -> bool:
 def operators_are_seen() -> bool:
     """Whether a transform, a mode, a tracer or the profiler observes operators on any tensors."""
     return bool(
-        _transforms_are_active()
+        transforms_are_active()
         or _dispatch_modes()
         or _function_modes()
         or forward_ad._current_level >= 0
@@ -211,7 +211,7 @@ def operators_are_seen() -> bool:
     )
 
 
-_transforms_are_active, _tracing_state = torch._C._are_functorch_transforms_active, torch._C._get_tracing_state
+transforms_are_active, _tracing_state = torch._C._are_functorch_transforms_active, torch._C._get_tracing_state
 _dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 _profiler_is_enabled = torch.autograd._profiler_enabled
 

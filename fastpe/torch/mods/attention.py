@@ -10,10 +10,17 @@ import torch
 from torch.nn.attention import flex_attention as pytorch
 from torch.nn.attention.flex_attention import BlockMask
 
-from fastpe.torch.mods import compiled, rows
+from fastpe.torch.mods import rows
 from fastpe.torch.mods.block_mask import create_block_mask
 from fastpe.torch.mods.checks import checked
 from fastpe.torch.mods.ways import attended, way_of
+
+compiled: Any = None
+"""The operator under `torch.compile`. It uses private names of PyTorch, as there are no public ones for functions among
+the arguments of an operator. Where a version of PyTorch lacks them, a compiled function calls `flex_attention` outside
+of its graph, and ``fullgraph=True`` raises PyTorch's error."""
+with contextlib.suppress(ImportError, AttributeError):
+    from fastpe.torch.mods import compiled
 
 
 @dataclass(frozen=True)
@@ -144,14 +151,20 @@ def flex_attention(
     """
     if fallback not in ("chunks", "error"):
         raise ValueError(f"fallback must be 'chunks' or 'error', not {fallback!r}")
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and compiled is not None:
         out, lse = compiled.attend(query, key, value, score_mod, block_mask, scale, enable_gqa, fallback)
     else:
-        call = checked(query, key, value, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux)
-        out, lse = attended(call, score_mod, block_mask, fallback)
+        checks = query, key, value, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux
+        out, lse = _outside_graphs(checks, score_mod, fallback)
     if return_aux is not None:
         return out, pytorch.AuxOutput(lse=lse if return_aux.lse else None, max_scores=None)
     return (out, lse) if return_lse else out
+
+
+@torch.compiler.disable
+def _outside_graphs(given: tuple[Any, ...], score_mod: Any, fallback: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return output and lse. given: the arguments of `checked`."""
+    return attended(checked(*given), score_mod, given[3], fallback)
 
 
 def flex_report(

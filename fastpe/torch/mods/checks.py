@@ -9,6 +9,7 @@ import torch
 from torch.nn.attention import flex_attention as pytorch
 from torch.nn.attention.flex_attention import BlockMask
 
+from fastpe.torch import operators
 from fastpe.torch.mods.block_mask import NO_TILES
 from fastpe.torch.mods.grids import Sizes
 
@@ -36,7 +37,7 @@ def checked(
     return_aux: Any,
 ) -> Call:  # fmt: skip
     """Return the checked arguments, without those that only say what is returned."""
-    if torch._C._are_functorch_transforms_active():
+    if operators.transforms_are_active():
         raise RuntimeError("flex_attention does not support torch.func and torch.vmap: use fastpe.torch.attention")
     given = {"query": q, "key": k, "value": v}
     for name, x in given.items():

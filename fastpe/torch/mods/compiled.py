@@ -1,5 +1,7 @@
 """`flex_attention` under `torch.compile`: an operator that PyTorch's compiler does not look into.
 
+This module uses private names of PyTorch; `attention` works without it.
+
 PyTorch's compiler turns mods into graphs whose captured tensors are inputs, for its own `flex_attention`. The same code
 of the compiler is used here. The graphs are kept under a random name, which is an argument of the operator.
 """

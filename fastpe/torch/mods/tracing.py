@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # PyTorch documents these only here
 from torch.utils._pytree import tree_leaves
 
 from fastpe.torch.mods import expression
