@@ -37,11 +37,12 @@ def csv_text(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
     -inf,
     """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_csv_cell(each) for each in row] for row in (head, *rows))
+    csv.writer(text, lineterminator="\n").writerows([csv_cell(each) for each in row] for row in (head, *rows))
     return text.getvalue()
 
 
-def _csv_cell(value: Any) -> str:
+def csv_cell(value: Any) -> str:
+    """The text of a value in a CSV file. A text that a spreadsheet would take for a formula gets a leading apostrophe."""
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else printable(str(value))

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fastpe.base.tables import csv_text
+from fastpe.base.tables import csv_cell, csv_text
 from fastpe.experiments import claims_report, study_answer
 from fastpe.experiments.results import SOLVED, measure_of
 from fastpe.experiments.sections import Section
@@ -383,7 +383,7 @@ def _environment() -> str:
 
 def _short(study: Study, text: str) -> str:
     """The CSV rows of failed runs and of the metrics that tasks are judged by, without identity and CPU."""
-    judged = {task: measure_of(study, task).metric for task in study.tasks}
+    judged = {csv_cell(task): measure_of(study, task).metric for task in study.tasks}
     rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in (judged[row["task"]], ""))
     return csv_text(
         _COLUMNS,

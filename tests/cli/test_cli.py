@@ -72,6 +72,7 @@ def test_every_setting_is_an_option_of_train_or_has_a_reason_not_to_be():
         "start_from", "start_digest", "encoding_length",  # --from
         "digest", "alphabet", "text_places", "tokenizer", "tokenizer_content",  # they follow from the task and its text
         "beta1", "beta2", "eps", "target_scale", "table_scale", "start",  # in Python and in studies only
+        "qkv_bias", "score_scale", "embedding_scale",  # also
     }  # fmt: skip
     options = {each.name for each in main.commands["train"].params}
     listed = {name for group in SETTINGS.values() for name in group}

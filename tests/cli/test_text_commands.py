@@ -14,6 +14,7 @@ import pytest
 from command_line import TINY, fastpe, refused
 
 from fastpe_cli import curves, generate
+from fastpe_cli.output import Source
 from fastpe_cli.tables import aligned
 
 TEXT = "the cat sat on the mat. the dog sat on the log. " * 20
@@ -61,7 +62,10 @@ def test_bands_change_what_a_model_reads(inside):
 def test_train_prints_losses_and_tokens_per_second(inside, tmp_path):
     found = fastpe("train", "--encoding", "rope", *SMALL, "--data", "text.txt", "--out", tmp_path / "run")
     assert found.exit_code == 0, found.output
-    assert re.search(r"epoch 2/2  loss [\d.]+ +validation loss [\d.]+  [\d,]+ tokens/s", found.stderr)
+    assert re.search(
+        r"epoch 2/2  loss [\d.]+ +validation loss [\d.]+  validation bits per byte [\d.]+  [\d,]+ tokens/s",
+        found.stderr,
+    )
     assert re.search(r"length +loss +bits/byte +tokens\n +8 ", found.stdout)
     assert re.search(
         r"validation, all 95 tokens in blocks of 8: [\d.]+ nats per token, [\d.]+ bits per byte", found.stdout
@@ -105,7 +109,7 @@ class Terminal(io.StringIO):
 def test_measuring_says_on_a_terminal_which_run_and_length_it_is_at(inside, monkeypatch, capsys, show, kind):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    found = curves.on_texts([Path("run0"), Path("run1")], None)
+    found = curves.on_texts([Source(Path("run0")), Source(Path("run1"))], None)
     lengths = (8, 16) if show is curves.print_curves else (8,)
     with contextlib.redirect_stderr(kind()) as stderr:
         show(found, lengths, None, None, False)

@@ -1,6 +1,7 @@
 """A model written for transformers and read again, without PyTorch: equal bit by bit. What is refused, and why."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -126,8 +127,9 @@ def test_neither_torch_nor_transformers_is_needed(tmp_path):
         "model.vocabulary = fastpe.text.vocabulary.Vocabulary()\n"
         "fastpe.to_hf(model, 'model')\nprint(fastpe.load_hf('model').vocabulary.kind)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout == "bytes\n"
+    own = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=own)
+    assert done.stdout == "bytes\n", done.stderr
 
 
 @pytest.mark.parametrize(
