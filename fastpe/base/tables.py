@@ -42,7 +42,7 @@ def csv_text(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def csv_cell(value: Any) -> str:
-    """The text of a value in a CSV file. A text that a spreadsheet would take for a formula gets a leading apostrophe."""
+    """The text of a value in a CSV file. What a spreadsheet would take for a formula gets a leading apostrophe."""
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else printable(str(value))
