@@ -30,8 +30,9 @@ class FlexReport:
     Attributes
     ----------
     way : str
-        "slots": in O(N) memory. "chunks": with slots, and arrays of a chunk of queries and all keys. "fallback":
-        PyTorch computes all scores of a chunk.
+        "slots": one call of `fastpe.torch.attention`, in O(N) memory unless there is a mask of queries and keys or one
+        of the slots "index" and "scores". "chunks": a call for each chunk of queries, with arrays of the chunk and all
+        keys. "fallback": PyTorch computes all scores of a chunk.
     slots : tuple of str
         The slots and options of `fastpe.torch.attention` that are used.
     spans : bool
@@ -52,8 +53,9 @@ class FlexReport:
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
+        whole = self.masks or bool({"index", "scores"} & {*self.slots})
         words = {
-            "slots": "fastpe's kernels, in O(N) memory",
+            "slots": f"fastpe's kernels, {'with arrays of all queries and keys' if whole else 'in O(N) memory'}",
             "chunks": f"fastpe's kernels, {self.rows} queries at a time",
             "fallback": f"PyTorch, {self.rows} queries at a time",
         }
