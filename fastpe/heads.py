@@ -137,7 +137,7 @@ def _sums(weights: Array, ids: Array, first: int, sink: int) -> tuple[dict[str, 
 def frequency_use(q: Any, k: Any, *, rotated: int, pairs: str = "interleaved", scale: float | None = None) -> Array:
     """Return how much each pair of rotated channels can contribute to the score, by head.
 
-    It is s mean_i |q_i^p| mean_j |k_j^p|, where q^p has the two channels of the pair p. By the Cauchy-Schwarz
+    It is ``s mean_i |q_i^p| mean_j |k_j^p|``, where q^p has the two channels of the pair p. By the Cauchy-Schwarz
     inequality, this bounds the mean contribution of the pair to the scores, at whatever angles the pair is rotated.
     A pair with a large bound is not necessarily used to attend by position.
 
