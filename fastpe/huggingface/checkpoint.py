@@ -9,7 +9,7 @@ from safetensors.numpy import save
 
 from fastpe.base import files, stored
 from fastpe.base.stored import damaged
-from fastpe.huggingface.values import ELSEWHERE
+from fastpe.huggingface.values import ELSEWHERE, Values
 
 Array = np.ndarray[Any, Any]
 
@@ -21,6 +21,8 @@ _OTHERS = {
 }  # fmt: skip
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _MOST_SHARDS = 1000
+_IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias")
+"""Buffers that earlier versions of transformers stored, of any dtype. They follow from config.json."""
 
 
 def write(path: Path, tensors: Mapping[str, Array]) -> None:
@@ -29,7 +31,7 @@ def write(path: Path, tensors: Mapping[str, Array]) -> None:
 
 
 class Checkpoint:
-    """The tensors in a folder. Their headers are verified at once; `read` reads one tensor.
+    """The tensors in a folder, but for buffers. Their headers are verified at once; `read` reads one tensor.
 
     Parameters
     ----------
@@ -100,11 +102,7 @@ class Checkpoint:
                     "code, and is not read: save the model as safetensors, which save_pretrained does"
                 )
             raise FileNotFoundError(2, "No such file or directory", str(self.folder / NAME))
-        content = files.read_json(path)
-        stored.checked(path, content, stored.by_key(stored.anything))
-        found: dict[str, str] = stored.checked(
-            path, content.get("weight_map"), stored.by_key(stored.text), "weight_map"
-        )
+        found: dict[str, str] = Values.read(path).required("weight_map", stored.by_key(stored.text))
         shards = set(found.values())
         for shard in shards:
             if Path(shard).name != shard or not shard.endswith(".safetensors"):
@@ -125,11 +123,14 @@ class Checkpoint:
                 raise damaged(path, f"it has {size} bytes where its header states {start + end}")
             raw = np.memmap(file, np.uint8, "r", start, (end,)) if end else np.zeros(0, np.uint8)
         for name, place in places.items():
-            if name in self._found:
+            if name in self._files:
                 raise damaged(path, f"tensor {name} is also in {self._files[name].name}")
+            self._files[name] = path
+            if name.endswith(_IGNORED):
+                continue
             if place.dtype not in _SIZES:
                 raise ValueError(
                     f"{path}: tensor {stored.cut(stored.printable(name), 80)} has the dtype {place.dtype}, and only "
                     f"{', '.join(_SIZES)} are read, not integers or quantised numbers; {ELSEWHERE}"
                 )
-            self._found[name], self._files[name], self.shapes[name] = (raw, place), path, place.shape
+            self._found[name], self.shapes[name] = (raw, place), place.shape

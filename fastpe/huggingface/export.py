@@ -7,8 +7,9 @@ from fastpe.base import files, validation
 from fastpe.huggingface import checkpoint, tokenizer, weights
 from fastpe.huggingface.families import FAMILIES, Family
 from fastpe.huggingface.loading import CONFIG, OURS
-from fastpe.huggingface.positions import Misfit, longest
+from fastpe.huggingface.positions import Misfit, Table, longest
 from fastpe.model.banded import Banded
+from fastpe.model.generation import begins_alike
 from fastpe.model.transformer import Transformer
 
 _BY_NAME: Mapping[str, Family] = {
@@ -133,6 +134,8 @@ def chosen(model: Transformer, architecture: str | None = None) -> Family:
 def misfits(family: Family, model: Transformer) -> list[Misfit]:
     """What a model has and an architecture lacks."""
     found = family.misfits(model.config)
+    if not found and isinstance(family.positions, Table) and not begins_alike(model, 1, longest(model.config)):
+        found = [Misfit("encoding", model.config.encoding, "with rows that do not depend on the length")]
     if not found and (name := weights.homeless(model, family, family.write(model.config))):
         found = [Misfit(f"parameter {name!r}", "other numbers", "0 (bias=False or tied=True)")]
     return found

@@ -413,7 +413,7 @@ _ALL = (
             Field("parallel", "use_parallel_residual", stored.truth, True),
         ),
         {"norm": "layernorm"},
-        Rotary(share=0.25),
+        Rotary(share=0.25, base_key="rotary_emb_base", share_key="rotary_pct"),
         (
             _embedding("gpt_neox.embed_in"),
             _linear("gpt_neox.layers.{}.attention.query_key_value", *QKV, bias="attention_bias", by_head=True),
@@ -461,12 +461,13 @@ _ALL = (
         constants={"use_bidirectional_attention": (None, None)},
     ),
     _llama_kin(
-        "phi3", "Phi3ForCausalLM", Rotary(share=1.0, windows="all"), eps=1e-5, joined=True,
+        "phi3", "Phi3ForCausalLM", Rotary(share=1.0, windows="all", scaled=False), eps=1e-5, joined=True,
         written={"pad_token_id": None, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
     ),
     _llama_kin(
         "stablelm", "StableLmForCausalLM", Rotary(share=0.25), norm="layernorm", eps=1e-5, key_heads=32,
         attention="use_qkv_bias", written={"hidden_dropout": 0.0},
+        constants={"use_parallel_residual": (False, False), "qk_layernorm": (False, False)},
     ),
     Family(
         "mpt", "MptForCausalLM",

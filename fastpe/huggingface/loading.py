@@ -17,8 +17,6 @@ from fastpe.model.transformer import Transformer
 Array = np.ndarray[Any, Any]
 
 CONFIG, OURS = "config.json", "fastpe"
-_IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias")
-"""Buffers that earlier versions of transformers stored, which follow from config.json."""
 
 
 @validation.named_arguments
@@ -88,9 +86,9 @@ def family_of(values: Values) -> Family:
     """The architecture of a config.json. Raises ValueError if it is not supported, or if weights are not enough."""
     if values.get("quantization_config", stored.anything) is not None:
         values.refuse("quantised weights are not supported")
-    if values.get("auto_map", stored.anything) is not None:
-        values.refuse("the model needs code from its folder (auto_map), which is not run")
     kind = values.required("model_type", stored.text)
+    if kind not in FAMILIES and values.get("auto_map", stored.anything) is not None:
+        values.refuse("the model needs code from its folder (auto_map), which is not run")
     if kind not in FAMILIES:
         values.refuse(f"model_type {kind!r} is not supported, only {', '.join(FAMILIES)}")
     return FAMILIES[kind]
@@ -132,10 +130,10 @@ def _names(checkpoint: Checkpoint, family: Family, tensors: list[Tensor]) -> dic
         if stored_as not in checkpoint:
             raise damaged(checkpoint.folder, f"no safetensors file holds {name}")
         found[name] = stored_as
-    tied = {f"{row.theirs}.weight" for row in family.rows if row.ours == ("head",)}
+    head = next(row for row in family.rows if row.ours == ("head",))
+    tied = set() if any(tensor.row is head for tensor in tensors) else {f"{head.theirs}.weight", f"{head.also}.weight"}
     for name in sorted(checkpoint.shapes.keys() - set(found.values()) - tied):
-        if not name.endswith(_IGNORED):
-            raise damaged(checkpoint.path(name), f"{family.architecture} has no tensor {name}")
+        raise damaged(checkpoint.path(name), f"{family.architecture} has no tensor {name}")
     return found
 
 

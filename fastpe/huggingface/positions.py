@@ -39,7 +39,7 @@ def layers_of(config: ModelConfig) -> list[tuple[Part, ...]]:
 
 def longest(config: ModelConfig) -> int:
     """The number of positions of a model, which is the number of rows of its table if it has one."""
-    return config.position_range or config.train_length
+    return config.position_range or max(config.train_length, config.made_for)
 
 
 class Positions(Protocol):
@@ -70,47 +70,45 @@ def _usual(config: ModelConfig) -> list[Misfit]:
 
 
 @dataclass(frozen=True)
-class Table:
-    """One vector for each position, added to the embeddings: any encoding that fills the slot `table` only.
+class _Length:
+    """Positions of which config.json has only the number.
 
     Parameters
     ----------
     length : str
-        The key of the number of rows.
+        Its key.
     """
 
     length: str
+
+    def write(self, config: ModelConfig) -> dict[str, Any]:
+        """The number of positions."""
+        return {self.length: longest(config)}
+
+
+class Table(_Length):
+    """One vector for each position, added to the embeddings: any encoding that fills the slot `table` only.
+
+    The vectors must not depend on the length of the sequence, which only a model can tell (see `export.misfits`).
+    """
 
     def misfits(self, config: ModelConfig) -> list[Misfit]:
         """Encodings that act in attention, positions that are drawn or depend on tokens, and windows."""
         own = [part for layer in layers_of(config) for part in layer]
         found = _sees_all(config)
-        if any(set(part.encoding.slots) - {"table"} for part in own):
+        if any(set(part.encoding.slots) - {"table"} or part.encoding.gate for part in own):
             found.append(_another_encoding(config, "table", "with only a table"))
         if config.positions != "usual" and not config.shifted:
             found.append(Misfit("positions", config.positions, "'usual' or 'offset:L'"))
         return found
-
-    def write(self, config: ModelConfig) -> dict[str, Any]:
-        """The number of rows."""
-        return {self.length: longest(config)}
 
     def read(self, values: Values, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """A learned table."""
         return {"encoding": "learned", "train_length": values.required(self.length, SIZE)}
 
 
-@dataclass(frozen=True)
-class Alibi:
-    """ALiBi with the slopes of its authors.
-
-    Parameters
-    ----------
-    length : str
-        The key of the number of positions in training.
-    """
-
-    length: str
+class Alibi(_Length):
+    """ALiBi with the slopes of its authors."""
 
     def misfits(self, config: ModelConfig) -> list[Misfit]:
         """Other encodings, options of ALiBi, and windows."""
@@ -124,12 +122,8 @@ class Alibi:
                 found.append(Misfit(f"option '{name}' of alibi", value, repr(usual[name])))
         return found
 
-    def write(self, config: ModelConfig) -> dict[str, Any]:
-        """The number of positions."""
-        return {self.length: longest(config)}
-
     def read(self, values: Values, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """ALiBi as it is by default."""
+        """ALiBi as it is by default. Nothing but `train_length` depends on the length, so it may be missing."""
         return {"encoding": "alibi", "train_length": values.get(self.length, SIZE, 2048)}
 
 
@@ -173,6 +167,10 @@ class Rotary:
         If config.json does not list the layers with windows: whether these are every other layer.
     bare : bool
         Whether layers may have no encoding.
+    scaled : bool
+        Whether frequencies may be scaled; otherwise only rope itself is supported.
+    base_key, share_key : str
+        The keys of base and share in files of transformers before 5, which have no `rope_parameters`.
     """
 
     base: float = 10000.0
@@ -181,11 +179,18 @@ class Rotary:
     window: int | None = None
     alternate: bool = False
     bare: bool = False
+    scaled: bool = True
+    base_key: str = "rope_theta"
+    share_key: str = "partial_rotary_factor"
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        return tuple(_ROTATIONS) if self.scaled else ("default",)
 
     def misfits(self, config: ModelConfig) -> list[Misfit]:
         """Other encodings, rotations that differ between layers, and windows that the architecture lacks."""
         found, layers = _usual(config), layers_of(config)
-        rotary = [own[0] for own in layers if len(own) == 1 and _key(own[0]) in _OF_ENCODING]
+        rotary = [own[0] for own in layers if len(own) == 1 and _OF_ENCODING.get(_key(own[0])) in self._kinds]
         bare = [own for own in layers if len(own) == 1 and _key(own[0]) == "nope"]
         kinds = {_key(part) for part in rotary}
         if len(rotary) + len(bare) < len(layers) or len(kinds) > 1 or (bare and not self.bare):
@@ -252,7 +257,7 @@ class Rotary:
 
     def read(self, values: Values, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """Encoding, options, sight and lengths."""
-        layers, length = sizes["layers"], values.get("max_position_embeddings", SIZE, 2048)
+        layers, length = sizes["layers"], values.required("max_position_embeddings", SIZE)
         encoding, options, made_for = self._rotation(values, length, sizes["head_dim"])
         found = {"train_length": length, "encoding_length": None if made_for == length else made_for}
         turned = self._turned(values, layers)
@@ -263,19 +268,17 @@ class Rotary:
 
     def _rotation(self, values: Values, length: int, width: int) -> tuple[str, dict[str, Any], int]:
         """The encoding, its options, and the length that it is built for."""
-        place = "rope_parameters" if values.get("rope_parameters", stored.by_key(stored.anything)) else "rope_scaling"
+        place = "rope_scaling" if values.get("rope_scaling", stored.by_key(stored.anything)) else "rope_parameters"
         old = values.get(f"{place}.type", stored.text, "default")
-        kind = values.one_of(f"{place}.rope_type", tuple(_ROTATIONS), old)
-        base = values.get(f"{place}.rope_theta", FACTOR, None)
-        for key in ("rope_theta", "rotary_emb_base"):  # where earlier versions have it
-            base = values.get(key, FACTOR, self.base) if base is None else base
+        kind = values.one_of(f"{place}.rope_type", self._kinds, old)
+        base = values.get(f"{place}.rope_theta", FACTOR, values.get(self.base_key, FACTOR, self.base))
         options: dict[str, Any] = {"base": float(base), "pairs": "half"}
-        share = values.get(f"{place}.partial_rotary_factor", FACTOR, None)
-        for key in ("partial_rotary_factor", "rotary_pct"):
-            share = values.get(key, FACTOR, None) if share is None else share
-        rotated = int(width * (share or self.share or 1.0))
+        share = values.get(f"{place}.partial_rotary_factor", FACTOR, values.get(self.share_key, FACTOR, self.share))
+        if share not in (None, 1.0) and self.share is None:
+            values.refuse(f"partial_rotary_factor {share} is not supported, only 1")
+        rotated = int(width * (share or 1.0))
         if rotated % 2 or not 0 < rotated <= width:
-            raise damaged(values.path, f"partial_rotary_factor {share} rotates {rotated} of {width} channels")
+            raise damaged(values.path, f"{self.share_key} {share} rotates {rotated} of {width} channels")
         options["rotated"] = None if rotated == width else rotated
         for name, default in _ROTATIONS[kind].options.items():
             key = f"{place}.{name}"

@@ -145,7 +145,9 @@ REFUSED = {
         "config.json is damaged: it holds NaN",
     ),
     "activation is unknown": (config(hidden_act="tanh"), "config.json: hidden_act 'tanh' is not supported"),
-    "code from the folder": (config(auto_map={"AutoModel": "x.Y"}), "config.json: the model needs code"),
+    "code from the folder": (
+        config(model_type="own", auto_map={"AutoModel": "x.Y"}), "config.json: the model needs code"
+    ),
     "quantised": (config(quantization_config={"bits": 4}), "config.json: quantised weights are not supported"),
     "another vocabulary": (config(vocab_size=300), "tensor model.embed_tokens.weight has shape (256, 32) where"),
     "another tokenizer": (other_tokenizer, "tokenizer.json is damaged: it has 5 tokens, and the model 256"),

@@ -1,4 +1,4 @@
-"""Exported models beside transformers: logits, token by token with a cache, and generated text."""
+"""Exported models compared with transformers: logits, token by token with a cache, and generated text."""
 
 import json
 
@@ -77,6 +77,16 @@ def test_a_llama_with_shared_heads(tied, dtype, tmp_path):
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     tokens = np.random.default_rng(1).integers(0, 65, (2, 40))
     assert within(fastpe.load_hf(tmp_path)(tokens), logits(theirs, tokens).logits.numpy())
+
+
+def test_an_old_gpt_neox(tmp_path):
+    """Before transformers 5, a config.json had no `rope_parameters`."""
+    fastpe.to_hf(made("gpt_neox, partial"), tmp_path)
+    path = tmp_path / "config.json"
+    found = {**json.loads(path.read_text()), "rotary_emb_base": 500, "rotary_pct": 0.5}
+    path.write_text(json.dumps({key: found[key] for key in found.keys() - {"rope_parameters", "fastpe"}}))
+    tokens = np.random.default_rng(1).integers(0, 65, (2, 40))
+    assert within(fastpe.load_hf(tmp_path)(tokens), logits(read(tmp_path), tokens).logits.numpy())
 
 
 def texted(name, vocabulary):
