@@ -8,6 +8,7 @@ from fastpe.huggingface import checkpoint, tokenizer, weights
 from fastpe.huggingface.families import FAMILIES, Family
 from fastpe.huggingface.loading import CONFIG, OURS
 from fastpe.huggingface.positions import Misfit, Table, longest
+from fastpe.huggingface.values import Values
 from fastpe.model.banded import Banded
 from fastpe.model.generation import begins_alike
 from fastpe.model.transformer import Transformer
@@ -80,6 +81,8 @@ def to_hf(model: Transformer, folder: str | Path, *, architecture: str | None = 
     """
     validation.instance("model", model, Transformer, "to_hf(fastpe.load('runs/rope-0'), 'folder')")
     folder = validation.path("folder", folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"folder must be new or empty, not {str(folder)!r}")
     if isinstance(model, Banded):
         raise ValueError("a model with bands cannot be exported: export the model that it was made from")
     family = chosen(model, architecture)
@@ -95,8 +98,8 @@ def to_hf(model: Transformer, folder: str | Path, *, architecture: str | None = 
         raise ValueError("eos needs a model of a text: this model has no vocabulary")
     token = None if end is None else end[0]
     values |= {"bos_token_id": None, "eos_token_id": token, "pad_token_id": token, OURS: model.config.to_dict()}
-    tensors = weights.pack(model, family, values)
-    _make(folder)
+    tensors = weights.pack(model, family, Values(folder / CONFIG, values))
+    files.make_folder(folder, exist_ok=True)
     length = longest(model.config)
     generation = {"do_sample": True, "max_length": length, "eos_token_id": token, "pad_token_id": token}
     checkpoint.write(folder / checkpoint.NAME, tensors)
@@ -136,12 +139,8 @@ def misfits(family: Family, model: Transformer) -> list[Misfit]:
     found = family.misfits(model.config)
     if not found and isinstance(family.positions, Table) and not begins_alike(model, 1, longest(model.config)):
         found = [Misfit("encoding", model.config.encoding, "with rows that do not depend on the length")]
-    if not found and (name := weights.homeless(model, family, family.write(model.config))):
-        found = [Misfit(f"parameter {name!r}", "other numbers", "0 (bias=False or tied=True)")]
+    values = Values(Path(CONFIG), {} if found else family.write(model.config))
+    if not found and (name := weights.homeless(model, family, values)):
+        array = model.parameters[name]
+        found = [Misfit(f"parameter {name!r}", float(array[array != 0][0]), "0 (bias=False or tied=True)")]
     return found
-
-
-def _make(folder: Path) -> None:
-    files.make_folder(folder, exist_ok=True)
-    if any(folder.iterdir()):
-        raise ValueError(f"folder must be new or empty, not {str(folder)!r}")

@@ -5,7 +5,6 @@ keys config.json holds them, and which tensors hold which parameters. The keys, 
 tensors are those of transformers 5.24.0, models/{model_type}/configuration_{model_type}.py and modeling_{...}.py.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -35,6 +34,9 @@ NEUTRAL: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "sinks": lambda own: False,
 }
 """Settings that a model may leave out, and what their absence means."""
+
+_ALL_HAVE: Mapping[str, Any] = {"causal": True, "residual": True, "final_norm": True}
+"""Settings of the models of all architectures."""
 
 
 def effective(config: ModelConfig) -> Settings:
@@ -188,7 +190,7 @@ class Family:
     def misfits(self, config: ModelConfig) -> list[Misfit]:
         """What a model has and this architecture lacks, but for parameters (see `weights.pack`)."""
         own, found = effective(config), []
-        wanted = {"causal": True, "residual": True, "final_norm": True, **self.fixed}
+        wanted = {**_ALL_HAVE, **self.fixed}
         wanted |= {name: derive(own) for name, derive in self.derived.items()}
         chosen = {each.setting for each in self.fields}
         wanted |= {
@@ -213,22 +215,16 @@ class Family:
         found |= self.positions.write(config)
         for row in self.rows:
             if row.bias not in ("", "always"):
-                found[row.bias] = found.get(row.bias, False) or has_bias(own, row)
-        nested: dict[str, Any] = {}
-        for key, (value, _) in {
-            **self.constants,
-            **{key: (value, None) for key, value in self.written.items()},
-        }.items():
-            outer, _, inner = key.rpartition(".")
-            (nested.setdefault(outer, {}) if outer else found)[inner] = value
-        return found | nested | {"use_cache": True}
+                found[row.bias] = found.get(row.bias, False) or own["qkv_bias" if set(row.ours) <= set(QKV) else "bias"]
+        found |= {key: value for key, (value, _) in self.constants.items() if "." not in key}
+        return found | self.written | {"use_cache": True}
 
     def read(self, values: Values) -> Settings:
         """The settings of `ModelConfig` for a config.json, as `effective` returns them."""
         for key, (value, default) in self.constants.items():
             if values.get(key, stored.anything, default) != value:
                 values.refuse(f"{key} {values.get(key, stored.anything, default)!r} is not supported, only {value!r}")
-        own: Settings = {"causal": True, "residual": True, "final_norm": True, **self.fixed}
+        own: Settings = {**_ALL_HAVE, **self.fixed}
         for each in self.fields:
             own[each.setting] = each.read(values, own)
         own |= {name: derive(own) for name, derive in self.derived.items()}
@@ -241,30 +237,21 @@ class Family:
         return own | self.positions.read(values, own)
 
     def has_bias(self, values: Values, row: Row) -> bool:
-        """Whether a tensor of a checkpoint has a bias beside it."""
-        if row.bias not in ("", "always"):
-            values.get(row.bias, stored.truth)
-        return self.says_bias(values.found, row)
+        """Whether a row of a checkpoint has biases."""
+        if row.bias in ("", "always"):
+            return row.bias == "always"
+        return bool(values.get(row.bias, stored.truth, self.biases))
 
-    def says_bias(self, found: Mapping[str, Any], row: Row) -> bool:
-        """The same for the content of a config.json that was checked."""
-        return row.bias == "always" or (row.bias != "" and bool(found.get(row.bias, self.biases)))
-
-    def tensors(self, own: Mapping[str, Any], biased: Callable[[Row], bool]) -> Iterator[Tensor]:
-        """All tensors of a model with these settings."""
+    def tensors(self, own: Mapping[str, Any], values: Values) -> Iterator[Tensor]:
+        """All tensors of a model with these settings and this config.json."""
         for row in self.rows:
             if row.ours == ("head",) and own["tied"] and not self.small_embeddings:
                 continue
             for layer in range(own["layers"]) if "{}" in row.theirs else (-1,):
                 names = tuple(f"layers.{layer}.{name}" if layer >= 0 else name for name in row.ours)
-                for kind in ("weight", "bias") if biased(row) else ("weight",):
+                for kind in ("weight", "bias") if self.has_bias(values, row) else ("weight",):
                     ours = tuple(f"{name}.{kind}" for name in names)
                     yield Tensor(f"{row.theirs.format(layer)}.{kind}", row, ours, layer)
-
-
-def has_bias(own: Mapping[str, Any], row: Row) -> bool:
-    """Whether a model with these settings has biases among the parameters of a row."""
-    return bool(own["qkv_bias" if set(row.ours) <= set(QKV) else "bias"])
 
 
 QKV = ("attention.query", "attention.key", "attention.value")
@@ -288,6 +275,18 @@ def _norm(theirs: str, ours: str, bias: str = "") -> Row:
 
 def _embedding(theirs: str, ours: str = "embed") -> Row:
     return Row(theirs, (ours,), "embedding")
+
+
+def _neox_layer(layer: str, attention: str, bias: str) -> tuple[Row, ...]:
+    """A layer with the names of GPT-NeoX. bias: when attention has biases, as for `Row`."""
+    return (
+        _linear(f"{layer}.{attention}.query_key_value", *QKV, bias=bias, by_head=True),
+        _linear(f"{layer}.{attention}.dense", "attention.out", bias=bias),
+        _linear(f"{layer}.mlp.dense_h_to_4h", "feedforward.in", bias="always"),
+        _linear(f"{layer}.mlp.dense_4h_to_h", "feedforward.out", bias="always"),
+        _norm(f"{layer}.input_layernorm", "norm1", "always"),
+        _norm(f"{layer}.post_attention_layernorm", "norm2", "always"),
+    )
 
 
 def _four_times(own: Mapping[str, Any]) -> int:
@@ -374,6 +373,9 @@ def _head_dim(default: Any = lambda own: own["width"] // own["heads"]) -> Field:
 
 _GEGLU = {"gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
 _CAP = stored.number(1e-6)
+_MPT_ATTENTION = {
+    "alibi": True, "alibi_bias_max": 8, "clip_qkv": None, "softmax_scale": None, "qk_ln": False, "prefix_lm": False,
+}  # fmt: skip
 
 # In the order of preference: a model is written in the first architecture that computes it.
 _ALL = (
@@ -416,12 +418,7 @@ _ALL = (
         Rotary(share=0.25, base_key="rotary_emb_base", share_key="rotary_pct"),
         (
             _embedding("gpt_neox.embed_in"),
-            _linear("gpt_neox.layers.{}.attention.query_key_value", *QKV, bias="attention_bias", by_head=True),
-            _linear("gpt_neox.layers.{}.attention.dense", "attention.out", bias="attention_bias"),
-            _linear("gpt_neox.layers.{}.mlp.dense_h_to_4h", "feedforward.in", bias="always"),
-            _linear("gpt_neox.layers.{}.mlp.dense_4h_to_h", "feedforward.out", bias="always"),
-            _norm("gpt_neox.layers.{}.input_layernorm", "norm1", "always"),
-            _norm("gpt_neox.layers.{}.post_attention_layernorm", "norm2", "always"),
+            *_neox_layer("gpt_neox.layers.{}", "attention", bias="attention_bias"),
             _norm("gpt_neox.final_layer_norm", "final_norm", "always"),
             Row("embed_out", ("head",), also="lm_head"),  # transformers 4 and 5
         ),
@@ -438,7 +435,7 @@ _ALL = (
     _llama_kin("qwen2", "Qwen2ForCausalLM", Rotary(windows="layers", window=4096), attention="always", key_heads=32),
     _llama_kin(
         "smollm3", "SmolLM3ForCausalLM", Rotary(base=2e6, windows="layers", bare=True), tied=True, key_heads=4,
-        attention="attention_bias", out="attention_bias", mlp="mlp_bias", written={"pad_token_id": None},
+        attention="attention_bias", out="attention_bias", mlp="mlp_bias",
     ),
     _llama_kin(
         "qwen3", "Qwen3ForCausalLM", Rotary(windows="layers", window=4096), key_heads=32, more=(_head_dim(128),),
@@ -446,7 +443,7 @@ _ALL = (
     ),
     _llama_kin(
         "olmo2", "Olmo2ForCausalLM", Rotary(), eps=1e-5, attention="attention_bias", out="attention_bias",
-        norms=_AFTER, fixed={"qk_norm": "all", "norm_placement": "after"}, written={"pad_token_id": None},
+        norms=_AFTER, fixed={"qk_norm": "all", "norm_placement": "after"},
     ),
     _llama_kin(
         "gemma2", "Gemma2ForCausalLM", Rotary(windows="layers", window=4096, alternate=True), tied=True, key_heads=4,
@@ -462,7 +459,7 @@ _ALL = (
     ),
     _llama_kin(
         "phi3", "Phi3ForCausalLM", Rotary(share=1.0, windows="all", scaled=False), eps=1e-5, joined=True,
-        written={"pad_token_id": None, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
+        written={"resid_pdrop": 0.0, "embd_pdrop": 0.0},
     ),
     _llama_kin(
         "stablelm", "StableLmForCausalLM", Rotary(share=0.25), norm="layernorm", eps=1e-5, key_heads=32,
@@ -488,10 +485,9 @@ _ALL = (
         derived={"hidden": _four_times},
         constants={
             "expansion_ratio": (4, 4), "no_bias": (True, True), "logit_scale": (None, None),
-            "attn_config.alibi": (True, True), "attn_config.alibi_bias_max": (8, 8),
-            "attn_config.clip_qkv": (None, None), "attn_config.softmax_scale": (None, None),
-            "attn_config.qk_ln": (False, False), "attn_config.prefix_lm": (False, False),
+            **{f"attn_config.{key}": (value, value) for key, value in _MPT_ATTENTION.items()},
         },
+        written={"attn_config": _MPT_ATTENTION},
     ),
     Family(
         "bloom", "BloomForCausalLM",
@@ -502,14 +498,7 @@ _ALL = (
         Alibi("seq_length"),
         (
             _embedding("transformer.word_embeddings"),
-            _linear(
-                "transformer.h.{}.self_attention.query_key_value", *QKV, bias="always", by_head=True
-            ),
-            _linear("transformer.h.{}.self_attention.dense", "attention.out", bias="always"),
-            _linear("transformer.h.{}.mlp.dense_h_to_4h", "feedforward.in", bias="always"),
-            _linear("transformer.h.{}.mlp.dense_4h_to_h", "feedforward.out", bias="always"),
-            _norm("transformer.h.{}.input_layernorm", "norm1", "always"),
-            _norm("transformer.h.{}.post_attention_layernorm", "norm2", "always"),
+            *_neox_layer("transformer.h.{}", "self_attention", bias="always"),
             _norm("transformer.ln_f", "final_norm", "always"),
             _linear("lm_head", "head"),
         ),
@@ -524,11 +513,3 @@ _ALL = (
 FAMILIES: Mapping[str, Family] = {each.model_type: each for each in _ALL}
 """All architectures by `model_type`, in the order of preference."""
 EMBEDDING_NORM = "transformer.word_embeddings_layernorm"
-SMALL = 4e-7
-"""Root mean square of small embeddings: with an eps of 1e-5, their variance changes the norm by less than 1e-8."""
-
-
-def factor_of(embeddings: Any) -> float:
-    """A power of two that makes embeddings small: the product is exact."""
-    largest = math.sqrt(float(np.square(embeddings, dtype=np.float64).mean()))
-    return 2.0 ** math.floor(math.log2(SMALL / largest)) if largest > 0 else 1.0

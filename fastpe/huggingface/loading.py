@@ -9,7 +9,7 @@ from fastpe.base import stored, validation
 from fastpe.base.stored import damaged
 from fastpe.huggingface import tokenizer, weights
 from fastpe.huggingface.checkpoint import Checkpoint
-from fastpe.huggingface.families import EMBEDDING_NORM, FAMILIES, NEUTRAL, TABLE, Family, Settings, Tensor, effective
+from fastpe.huggingface.families import EMBEDDING_NORM, FAMILIES, NEUTRAL, TABLE, Family, Settings, Tensor
 from fastpe.huggingface.values import Values
 from fastpe.model.config import MOST_LAYERS, MOST_TOKENS, ModelConfig
 from fastpe.model.transformer import Transformer
@@ -68,7 +68,7 @@ def load_hf(folder: str | Path) -> Transformer:
     family = family_of(values)
     checkpoint = Checkpoint(folder)
     own = _settings(family, values, len(checkpoint.shapes))
-    tensors = list(family.tensors(own, lambda row: family.has_bias(values, row)))
+    tensors = list(family.tensors(own, values))
     config = _config(values, own)
     names = _names(checkpoint, family, tensors)
     _check_shapes(checkpoint, names, _shapes(config, family, tensors))
@@ -140,9 +140,6 @@ def _names(checkpoint: Checkpoint, family: Family, tensors: list[Tensor]) -> dic
 def _shapes(config: ModelConfig, family: Family, tensors: list[Tensor]) -> dict[str, tuple[int, ...]]:
     layout = weights.Layout(config)
     shapes = {tensor.name: layout.shape(tensor) for tensor in tensors}
-    for tensor in tensors:
-        if tensor.row.ours == (TABLE,):
-            shapes[tensor.name] = (config.train_length, config.width)
     if family.small_embeddings:
         shapes |= {f"{EMBEDDING_NORM}.{kind}": (config.width,) for kind in ("weight", "bias")}
     return shapes
@@ -195,7 +192,7 @@ def _exported(
         return None
     model = _made(config, family, tensors, checkpoint, names)
     try:
-        packed = weights.pack(model, family, values.found)
+        packed = weights.pack(model, family, values)
     except ValueError:
         return None
     same = all(np.array_equal(array, checkpoint.read(names[name])) for name, array in packed.items())
@@ -206,6 +203,6 @@ def _check_small(checkpoint: Checkpoint, names: dict[str, str], values: Values, 
     """Refuse a BLOOM whose norm behind the embeddings is more than a factor."""
     weight, bias = (checkpoint.read(names[f"{EMBEDDING_NORM}.{kind}"]) for kind in ("weight", "bias"))
     embeddings = checkpoint.read(names["transformer.word_embeddings.weight"])
-    small = np.square(embeddings, dtype=np.float64).mean(axis=1).max() <= 1e-6 * effective(config)["norm_eps"]
+    small = np.square(embeddings, dtype=np.float64).mean(axis=1).max() <= 1e-6 * config.norm_eps
     if bias.any() or (weight != weight[0]).any() or weight[0] <= 0 or not small:
         values.refuse("the model has a norm behind its embeddings, which ModelConfig lacks")

@@ -17,25 +17,11 @@ from typing import Any
 from fastpe.base import files, stored
 from fastpe.base.stored import DamagedFileError, damaged
 from fastpe.text import subwords
+from fastpe.text.subwords import LETTERS, MOST_BYTES, NAME
 from fastpe.text.vocabulary import Vocabulary
 
-NAME, CONFIG = "tokenizer.json", "tokenizer_config.json"
+CONFIG = "tokenizer_config.json"
 _UNKNOWN = "<unknown>"
-_MOST_BYTES = 2**26  # of a tokenizer; that of a vocabulary of 256,000 tokens has 2**25
-
-
-def byte_letters() -> list[str]:
-    """GPT-2's letter for each byte: printable bytes stand for themselves, and the others for letters from U+0100 on.
-
-    Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
-
-    >>> letters = byte_letters()
-    >>> letters[65], letters[0], letters[32], len(set(letters))
-    ('A', 'Ā', 'Ġ', 256)
-    """
-    kept = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in kept else next(others)) for byte in range(256)]
 
 
 def end_token(vocabulary: Vocabulary, symbol: str | None) -> tuple[int, str] | None:
@@ -68,7 +54,7 @@ def content(vocabulary: Vocabulary, end: tuple[int, str] | None) -> dict[str, An
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         added = [{"id": end[0], "content": end[1], **flags, "special": True}]
     if vocabulary.kind == "bytes":
-        names = byte_letters()
+        names = sorted(LETTERS, key=LETTERS.__getitem__)  # by byte
         if end is not None:
             names[end[0]] = end[1]
         model: dict[str, Any] = {
@@ -125,7 +111,7 @@ def _of_subwords(path: Path, size: int) -> Vocabulary:
     try:
         return Vocabulary.of_tokenizer(subwords.read(path), size)
     except ModuleNotFoundError:  # the model reads tokens without the package; text is an error that names it
-        content = files.read_file(path, _MOST_BYTES)
+        content = files.read_file(path, MOST_BYTES)
         return Vocabulary("tokenizer", "", size, subwords.digest_of(content), content)
     except DamagedFileError:
         raise
@@ -135,7 +121,7 @@ def _of_subwords(path: Path, size: int) -> Vocabulary:
 
 def _own(path: Path) -> Vocabulary | None:
     """The vocabulary for which `write` wrote this file; None for a tokenizer of another kind."""
-    text = files.read_file(path, _MOST_BYTES)
+    text = files.read_file(path, MOST_BYTES)
     if len(text) > stored.MOST_BYTES:  # none that fastpe writes
         return None
     found = stored.checked(path, files.parsed(path, text), stored.by_key(stored.anything))

@@ -1,12 +1,14 @@
 """Parameters of a model as the tensors of an architecture, and back."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from fastpe.huggingface.families import EMBEDDING_NORM, TABLE, Family, Row, Tensor, effective, factor_of
+from fastpe.huggingface.families import EMBEDDING_NORM, TABLE, Family, Row, Tensor, effective
 from fastpe.huggingface.positions import layers_of, longest
+from fastpe.huggingface.values import Values
 from fastpe.model.config import ModelConfig
 from fastpe.model.parameters import parameter_shapes
 from fastpe.model.transformer import Transformer
@@ -15,6 +17,8 @@ Array = np.ndarray[Any, Any]
 
 _NORMS = ("norm", "norm_minus_one")
 _TURNED = ("query", "key", "query_norm", "key_norm")
+_SMALL = 1e-8
+"""Largest mean square of a row of small embeddings, as a share of the eps of the norm behind them."""
 
 
 class Layout:
@@ -28,23 +32,18 @@ class Layout:
 
     def __init__(self, config: ModelConfig) -> None:
         self._own = effective(config)
+        self._shapes = parameter_shapes(config)
+        self._shapes |= {"head.weight": (config.width, self._own["vocabulary"])}  # of a tied model, if stored
+        self._shapes |= {f"{TABLE}.weight": (longest(config), config.width)}
         self._turned = [0] * config.layers
         for layer, (part, *_) in enumerate(layers_of(config)):
             if "angles" in part.encoding.slots and part.options["pairs"] == "interleaved":
                 self._turned[layer] = part.options["rotated"] or self._own["head_dim"]
 
     def rows(self, name: str) -> int:
-        """Number of outputs of a map of a layer in the architecture's tensors, or the width of a norm."""
-        own = self._own
-        heads = {"query": own["heads"], "key": own["key_heads"], "value": own["key_heads"]}
-        last = name.split(".")[-2]
-        if last.endswith("_norm") and last.removesuffix("_norm") in heads:
-            return int(own["head_dim"] * (heads[last.removesuffix("_norm")] if own["qk_norm"] == "all" else 1))
-        if last in heads:
-            return int(heads[last] * own["head_dim"])
-        if last in ("in", "gate"):
-            return int(own["hidden"])
-        return int(own["vocabulary"] if last in ("embed", "head") else own["width"])
+        """Number of outputs of a map, also for its bias; the width of a norm; or the number of embeddings."""
+        stem = name.rpartition(".")[0]
+        return self._shapes[f"{stem}.weight"][0 if stem in ("embed", TABLE) else -1]
 
     def pack(self, tensor: Tensor, values: Mapping[str, Array]) -> Array:
         """The tensor of the architecture, from the parameters by name. Biases that are not there are 0."""
@@ -82,12 +81,10 @@ class Layout:
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
         """The shape of the tensor of the architecture."""
-        outputs, own = sum(map(self.rows, tensor.ours)), self._own
+        outputs = sum(map(self.rows, tensor.ours))
         if tensor.row.kind in _NORMS or tensor.name.endswith(".bias"):
             return (outputs,)
-        others = {"attention.out": own["heads"] * own["head_dim"], "feedforward.out": own["hidden"]}
-        name = tensor.row.ours[0]
-        inputs = others[name] if name in others else own["width"]
+        inputs = self._shapes[tensor.ours[0]][1 if tensor.row.kind == "embedding" else 0]
         return (inputs, outputs) if tensor.row.kind == "conv1d" else (outputs, inputs)
 
     def _ordered(self, name: str, rows: Array, layer: int, *, back: bool = False) -> Array:
@@ -116,7 +113,7 @@ def _outputs_first(row: Row, array: Array, *, back: bool = False, packed: bool =
     return array.T
 
 
-def pack(model: Transformer, family: Family, stored: Mapping[str, Any]) -> dict[str, Array]:
+def pack(model: Transformer, family: Family, values: Values) -> dict[str, Array]:
     """All tensors of a model in an architecture, float32.
 
     Parameters
@@ -125,7 +122,7 @@ def pack(model: Transformer, family: Family, stored: Mapping[str, Any]) -> dict[
         A model that the architecture can express but for its parameters.
     family : Family
         The architecture.
-    stored : dict
+    values : Values
         The content of config.json.
 
     Raises
@@ -133,33 +130,30 @@ def pack(model: Transformer, family: Family, stored: Mapping[str, Any]) -> dict[
     ValueError
         If the architecture has no place for a parameter that is not 0.
     """
-    if name := homeless(model, family, stored):
+    if name := homeless(model, family, values):
         raise ValueError(f"parameter {name!r} has no place in {family.architecture}, where it must be 0")
-    config, values = model.config, model.copies()
+    config, own = model.config, model.copies()
     if any(row.ours == (TABLE,) for row in family.rows):
         rows = longest(config)
         table = model.slots(rows).get("table")
-        values["table.weight"] = np.zeros((rows, config.width), np.float32) if table is None else table
+        own[f"{TABLE}.weight"] = np.zeros((rows, config.width), np.float32) if table is None else table
     if config.tied:
-        values["head.weight"] = values["embed.weight"].T
-    own = effective(config)
+        own["head.weight"] = own["embed.weight"].T
     layout = Layout(config)
-    tensors = family.tensors(own, lambda row: family.says_bias(stored, row))
-    found = {tensor.name: layout.pack(tensor, values) for tensor in tensors}
+    found = {tensor.name: layout.pack(tensor, own) for tensor in family.tensors(effective(config), values)}
     if family.small_embeddings:
-        _make_small(family, found, own["norm_eps"])
+        _make_small(family, found, config.norm_eps)
     for name, array in found.items():
         if not np.isfinite(array).all():
             raise ValueError(f"parameters must be finite in float32, but tensor {name!r} is not")
     return found
 
 
-def homeless(model: Transformer, family: Family, stored: Mapping[str, Any]) -> str | None:
+def homeless(model: Transformer, family: Family, values: Values) -> str | None:
     """The first parameter that is not 0 and has no place in an architecture; None if there is none."""
-    tensors = family.tensors(effective(model.config), lambda row: family.says_bias(stored, row))
-    placed = {name for tensor in tensors for name in tensor.ours}
-    values = model.parameters
-    return next((name for name in parameter_shapes(model.config) if name not in placed and values[name].any()), None)
+    placed = {name for tensor in family.tensors(effective(model.config), values) for name in tensor.ours}
+    own = model.parameters
+    return next((name for name in parameter_shapes(model.config) if name not in placed and own[name].any()), None)
 
 
 def _make_small(family: Family, found: dict[str, Array], eps: float) -> None:
@@ -167,10 +161,11 @@ def _make_small(family: Family, found: dict[str, Array], eps: float) -> None:
 
     Embeddings are multiplied by a factor that makes them so small that eps is all that counts under the norm's root,
     and the norm's weight is sqrt(eps) divided by the factor. The norm also takes away the mean of every row, which no
-    LayerNorm behind it sees.
+    LayerNorm behind it sees. The factor is a power of two, so products are exact.
     """
     name = f"{family.rows[0].theirs}.weight"
-    factor = factor_of(found[name])
+    largest = float(np.square(found[name], dtype=np.float64).mean(axis=1).max())
+    factor = 2.0 ** math.floor(math.log2(math.sqrt(_SMALL * eps / largest))) if largest > 0 else 1.0
     found[name] = found[name] * np.float32(factor)
     found[f"{EMBEDDING_NORM}.weight"] = np.full(found[name].shape[1], np.sqrt(eps) / factor, np.float32)
     found[f"{EMBEDDING_NORM}.bias"] = np.zeros(found[name].shape[1], np.float32)
@@ -182,7 +177,7 @@ def unpack(
     """The parameters of a model by name, one after another. read: the values of a tensor."""
     layout, factor = Layout(config), 1.0
     if family.small_embeddings:
-        factor = float(np.sqrt(effective(config)["norm_eps"])) / float(read(f"{EMBEDDING_NORM}.weight")[0])
+        factor = math.sqrt(config.norm_eps) / float(read(f"{EMBEDDING_NORM}.weight")[0])
         factor = 2.0 ** round(np.log2(factor))
     for tensor in tensors:
         array = read(tensor.name)

@@ -30,7 +30,10 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _letters() -> dict[str, int]:
-    """The byte of each of GPT-2's letters for bytes: printable ones stand for themselves, others for U+0100 and on."""
+    """The byte of each of GPT-2's letters for bytes: printable ones stand for themselves, others for U+0100 and on.
+
+    Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
+    """
     own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in own]
     return {chr(byte): byte for byte in own} | {chr(0x100 + place): byte for place, byte in enumerate(others)}

@@ -1,5 +1,6 @@
 """Checkpoints that `to_hf` does not write: keys and tensors of earlier versions, and settings that are refused."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ from hf_models import config, made
 from safetensors.numpy import load_file, save_file
 
 import fastpe
+from fastpe.huggingface.families import NEUTRAL, effective
 
 TOKENS = np.random.default_rng(1).integers(0, 65, (2, 40))
 
@@ -148,3 +150,36 @@ def test_phi3_has_no_scaled_rotations(tmp_path):
     own = {"encoding": "rope_linear", "options": {"factor": 2.0}}
     with pytest.raises(ValueError, match="Phi3ForCausalLM needs encoding 'rope', not 'rope_linear'"):
         fastpe.to_hf(fastpe.Transformer(config("phi3", **own)), tmp_path / "model", architecture="phi3")
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-12])
+def test_all_embeddings_of_a_bloom_are_small(eps, tmp_path):
+    """Also of a token whose embedding is much larger than the others, so that the norm behind them is a factor."""
+    model = made("bloom", norm_eps=eps)
+    model.parameters["embed.weight"][3] *= 1000
+    fastpe.to_hf(model, tmp_path, architecture="bloom")
+    stored = load_file(tmp_path / "model.safetensors")["transformer.word_embeddings.weight"].astype(np.float64)
+    assert np.square(stored).mean(axis=1).max() <= 1e-8 * eps
+    again = fastpe.load_hf(tmp_path)
+    assert again.config == model.config
+    assert np.array_equal(again.parameters["embed.weight"], model.parameters["embed.weight"])
+
+
+@pytest.mark.parametrize("stored", [True, False, None])
+def test_biases_that_are_null_are_those_of_the_default(stored, tmp_path):
+    """GPT-NeoX has biases in attention unless config.json says that it has none."""
+    model = made("gpt_neox", bias=stored is not False)
+    fastpe.to_hf(model, tmp_path)
+    found = json.loads((tmp_path / "config.json").read_text())
+    assert found["attention_bias"] is (stored is not False)
+    (tmp_path / "config.json").write_text(json.dumps({**found, "attention_bias": stored}))
+    assert np.array_equal(fastpe.load_hf(tmp_path)(TOKENS), model(TOKENS))
+
+
+def test_optional_settings_have_a_neutral_value():
+    """`effective` replaces a setting that a model leaves out, so it needs a value for each of them."""
+    optional = {each.name for each in dataclasses.fields(fastpe.ModelConfig) if each.metadata}
+    assert optional - {"encoding_length"} == set(NEUTRAL)  # the classes of `positions` have the lengths
+    usual = fastpe.ModelConfig("nope", width=48, heads=4)
+    for name in NEUTRAL:
+        assert getattr(usual, name) in (None, effective(usual)[name]), name
