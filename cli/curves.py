@@ -30,7 +30,7 @@ WHY = (
 
 @dataclass
 class OnText:
-    """A model, its label, the bands that change it (None: none do), and the text that it is measured on."""
+    """A model, its label, the bands that change it, and the text that it is measured on."""
 
     run: Source
     label: str
@@ -39,16 +39,16 @@ class OnText:
     documents: "np.ndarray[Any, Any] | None"
     digest: str
     size: int | None  # bytes of the text of all tokens but the first
-    bands: str | None = None
+    bands: str = "none"
 
 
 def on_texts(runs: Sequence[Source], data: Path | None, bands: Sequence[str] = ()) -> list[OnText]:
     """Load models, each with the validation part of its text, or with all of another text; each with every bands."""
     from fastpe.model.banded import parsed
 
-    schemes = [None if each == "none" else each for each in bands] or [None]
+    schemes = bands or ["none"]
     for scheme in schemes:
-        if scheme is not None:
+        if scheme != "none":
             parsed(scheme)  # raises before any work
     moved = data is not None and all(_is_own(run.stored_text(), data) for run in runs)
     found = [_on_text(run, data, moved) for run in runs]
@@ -61,14 +61,13 @@ def on_texts(runs: Sequence[Source], data: Path | None, bands: Sequence[str] = (
             "by itself, and compare bits per byte"
         )
     labels = [each.label for each in found]
-    for each in found:
-        if labels.count(each.label) > 1:
-            each.label = str(each.run)
+    names = [str(each.run) if labels.count(each.label) > 1 else each.label for each in found]
     if len(schemes) == 1:
-        return [replace(each, bands=scheme) for each in found for scheme in schemes]
-    before = (lambda each: f"{each.label}, ") if len(found) > 1 else (lambda each: "")
+        return [replace(each, label=name, bands=schemes[0]) for name, each in zip(names, found, strict=True)]
     return [
-        replace(each, bands=scheme, label=f"{before(each)}{scheme or 'none'}") for each in found for scheme in schemes
+        replace(each, label=f"{name}, {scheme}" if len(found) > 1 else scheme, bands=scheme)
+        for name, each in zip(names, found, strict=True)
+        for scheme in schemes
     ]
 
 
@@ -78,13 +77,7 @@ def _on_text(run: Source, data: Path | None, moved: bool) -> OnText:
     from fastpe.training.length_curve import validation_documents
     from fastpe.training.text_data import predicted_bytes, text_parts
 
-    model = run.load()
-    config = run.stored_text()
-    symbols = model.vocabulary
-    if symbols is None and run.hf:
-        raise click.UsageError(f"{run} has no tokenizer.json, which the text needs")
-    if symbols is None:
-        raise click.UsageError(f"{run} contains no model of a text: train one with --task text --data FILE")
+    model, symbols, config = run.model, run.vocabulary, run.stored_text()
     if data is not None and not moved:
         separator = "" if config is None else config.chosen.options["separator"]
         try:
@@ -172,7 +165,7 @@ def print_curves(
 
 def _facts(each: OnText, blocks: "LengthCurve", sliding: "LengthCurve") -> dict[str, Any]:
     own = {"run": str(each.run), "encoding": each.model.config.encoding, "seed": each.model.config.seed}
-    own |= {} if each.bands is None else {"bands": each.bands}
+    own |= {} if each.bands == "none" else {"bands": each.bands}
     return {**own, "train_length": each.model.config.train_length, "digest": each.digest.split()[0],
             "blocks": blocks.to_dict(), "sliding": sliding.to_dict()}  # fmt: skip
 

@@ -104,6 +104,8 @@ def evaluate(
     sources = [*map(Source, runs), *(Source(folder, hf=True) for folder in hf)]
     if not sources:
         raise click.UsageError("Missing argument 'RUN...'.")
+    if hf and data is None:
+        raise click.UsageError("--hf needs --data FILE, the text to test on")
     if len(bands) > 1 and not curve:
         raise click.UsageError("several --bands need --length-curve")
     if not (curve or field) and len(sources) > 1:
@@ -121,15 +123,14 @@ def evaluate(
         show = curves.print_curves if curve else curves.print_fields
         show(curves.on_texts(sources, data, bands), _integers(lengths), threads, out, as_json)
         return
-    (run,), (scheme,) = sources, bands or [None]
-    model = with_bands(run.load(), scheme)
-    if model.vocabulary is not None or run.hf:
-        _test_on_text(run, data, scheme, lengths, threads, as_json)
+    (run,) = sources
+    if run.hf or run.model.vocabulary is not None:
+        _test_on_text(run, data, bands, lengths, threads, as_json)
     elif data is not None:
         raise click.UsageError(f"--data needs a model of a text, and run {run} has none")
     else:
-        config = _as_asked(run.path, model.config, encoding, task, lengths, test_sequences, seed)
-        _test(run.path, model, config, threads, as_json)
+        config = _as_asked(run.path, run.model.config, encoding, task, lengths, test_sequences, seed)
+        _test(run.path, with_bands(run.model, *bands), config, threads, as_json)
 
 
 def _as_asked(
@@ -196,8 +197,9 @@ def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") ->
 
 
 def _test_on_text(
-    run: Source, data: Path | None, bands: str | None, given: tuple[int | str, ...], threads: int | None, as_json: bool
-) -> None:
+    run: Source, data: Path | None, bands: tuple[str, ...], given: tuple[int | str, ...], threads: int | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Print loss and bits per byte in blocks of each length for a model of a text."""
     from fastpe.tasks.registry import choose
     from fastpe.training.lengths import checked_lengths
@@ -206,7 +208,7 @@ def _test_on_text(
     from .curves import on_texts
     from .progress import Reporter
 
-    (found,) = on_texts([run], data, [bands or "none"])
+    (found,) = on_texts([run], data, bands)
     model = with_bands(found.model, found.bands)
     config, train_length = run.stored_text(), model.config.train_length
     usual = (train_length, 2 * train_length, 4 * train_length) if config is None else config.test_lengths

@@ -44,5 +44,5 @@ def export(run: Path, folder: Path, architecture: str | None, eos: str | None) -
     model = run_folder.load(run)
     name = to_hf(model, folder, architecture=architecture, eos=eos)
     click.echo(f"written: {folder}, a {name}")
-    if model.vocabulary is not None:
+    if model.vocabulary is not None and model.vocabulary.kind != "ids":
         next_step({f"fastpe generate --hf {shlex.quote(str(folder))} TEXT": "generate text with the exported model"})

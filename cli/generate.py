@@ -76,13 +76,10 @@ def generate(
 
     from .progress import Reporter
 
-    model = run.load()
+    model = run.model
     if encoding not in (None, model.config.encoding):
         raise click.UsageError(f"run {run} has the encoding {model.config.encoding!r}, not {encoding!r}")
-    if model.vocabulary is None and run.hf:
-        raise click.UsageError(f"{run} has no tokenizer.json, which the text needs")
-    if model.vocabulary is None:
-        raise click.UsageError(f"{run} contains no model of a text: train one with --task text --data FILE")
+    symbols = run.vocabulary
     sampling = Sampling(temperature, top_k, top_p, seed)
     generation = Generation(model, model.encoded("prompt", prompt), length, sampling, cache=cache, threads=threads)
     written, decoder = [], codecs.getincrementaldecoder("utf-8")("replace")
@@ -96,14 +93,14 @@ def generate(
                 seconds = time.perf_counter() - begin if begin else 0.0
                 begin = begin or time.perf_counter()  # without the first token, which includes the prompt and compiling
                 if not as_json:
-                    _tell(decoder.decode(model.vocabulary.bytes_of([token])))
+                    _tell(decoder.decode(symbols.bytes_of([token])))
         except KeyboardInterrupt:
             _end(as_json, decoder)
             click.echo(f"fastpe: interrupted after {len(written)} of {length} tokens", err=True)
             sys.exit(INTERRUPTED)
     rate = (len(written) - 1) / seconds if seconds else None
     if as_json:
-        text = model.vocabulary.continuation(written)
+        text = symbols.continuation(written)
         facts = {"run": str(run), "prompt": prompt, "text": text, "tokens": written, "seed": seed}
         print_json({**facts, "cached": generation.cached, "tokens_per_second": rate})
         return

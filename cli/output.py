@@ -5,8 +5,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +21,7 @@ from .terminal import HelpFormatter, colours
 
 if TYPE_CHECKING:
     from fastpe.model.transformer import Transformer
+    from fastpe.text.vocabulary import Vocabulary
     from fastpe.training.config import TrainConfig
 
 click.Context.formatter_class = HelpFormatter  # for all commands
@@ -217,7 +220,8 @@ def own_files(what: str, *words: str) -> Callable[[Command], Command]:
     return add
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True)
+class Source:
     """The path of a model: a run folder or model file, or with `hf` a folder of Hugging Face's transformers."""
 
     path: Path
@@ -226,8 +230,9 @@ class Source(NamedTuple):
     def __str__(self) -> str:
         return str(self.path)
 
-    def load(self) -> "Transformer":
-        """Load the model."""
+    @cached_property
+    def model(self) -> "Transformer":
+        """The model, which is loaded once."""
         if self.hf:
             from fastpe.huggingface.loading import load_hf
 
@@ -235,6 +240,17 @@ class Source(NamedTuple):
         from fastpe.training import run_folder
 
         return run_folder.load(self.path)
+
+    @property
+    def vocabulary(self) -> "Vocabulary":
+        """The vocabulary of a model of a text. Raises UsageError if the model is none."""
+        if self.model.vocabulary is not None:
+            return self.model.vocabulary
+        if self.hf:
+            raise click.UsageError(
+                f"{self} has no tokenizer.json, which the text needs: put that of the model into the folder"
+            )
+        raise click.UsageError(f"{self} contains no model of a text: train one with --task text --data FILE")
 
     def stored_text(self) -> "TrainConfig | None":
         """Read the settings of a run; None if it is no run, or its task is not text."""
@@ -244,11 +260,11 @@ class Source(NamedTuple):
         return config if config is not None and config.symbols is not None else None
 
 
-def with_bands(model: "Transformer", scheme: str | None) -> "Transformer":
-    """Return the model or, if a scheme of `fastpe.bands` is given, a copy of the model that uses the scheme."""
+def with_bands(model: "Transformer", scheme: str = "none") -> "Transformer":
+    """Return the model, or a copy of it that uses a scheme of `fastpe.bands`."""
     from fastpe.model.banded import Banded
 
-    return model if scheme is None else Banded(model, scheme)
+    return model if scheme == "none" else Banded(model, scheme)
 
 
 def parse_options(encoding: str, texts: Sequence[str]) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def to_hf(model: Transformer, folder: str | Path, *, architecture: str | None = 
     if vocabulary is not None:
         end = tokenizer.end_token(vocabulary, eos)
     elif eos is not None:
-        raise ValueError("eos needs a model of a text: this model has no vocabulary")
+        raise ValueError("eos needs a model of a text: the text of this model's tokens is unknown")
     token = None if end is None else end[0]
     values |= {"bos_token_id": None, "eos_token_id": token, "pad_token_id": token, OURS: model.config.to_dict()}
     tensors = weights.pack(model, family, Values(folder / CONFIG, values))

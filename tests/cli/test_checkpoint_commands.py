@@ -1,12 +1,16 @@
 """Checkpoints of Hugging Face on the command line: export, losses at several lengths and with bands, generated text."""
 
 import json
+from pathlib import Path
 
 import pytest
 from command_line import fastpe, refused
 from hf_models import made
 
+from fastpe.huggingface import loading
 from fastpe.text.vocabulary import Vocabulary
+from fastpe_cli import curves
+from fastpe_cli.output import Source
 
 TEXT = "the cat sat on the mat, the dog sat on the cat\n" * 8
 
@@ -30,21 +34,51 @@ def test_export_says_what_it_wrote(tmp_path):
 
 def test_mistakes_cost_one_line(tmp_path):
     assert "--hf must be new or empty" in refused(2, "export", "model.safetensors", "--hf", "hf")
-    assert "MistralForCausalLM needs sight" not in refused(
+    assert "MptForCausalLM needs norm 'layernorm', not 'rmsnorm'" in refused(
         2, "export", "model.safetensors", "--hf", "x", "--architecture", "mpt"
     )
     assert "Missing option '--hf'" in refused(2, "export", "model.safetensors")
     assert "Missing argument 'RUN...'" in refused(2, "evaluate", "--data", "text")
-    assert "hf names no text: name one, --data FILE" in refused(2, "evaluate", "--hf", "hf", "--length-curve")
     assert "several --bands need --length-curve" in refused(
         2, "evaluate", "--hf", "hf", "--data", "text", "--bands", "none", "--bands", "streaming"
     )
     assert "give RUN and PROMPT, or --hf FOLDER and PROMPT" in refused(2, "generate", "--hf", "hf")
     assert "give RUN and PROMPT, or --hf FOLDER and PROMPT" in refused(2, "generate", "--hf", "hf", "a", "b")
     (tmp_path / "hf" / "tokenizer.json").unlink()
-    assert "hf has no tokenizer.json, which the text needs" in refused(2, "generate", "--hf", "hf", "the ")
-    assert "hf has no tokenizer.json" in refused(2, "evaluate", "--hf", "hf", "--data", "text")
+    told = "hf has no tokenizer.json, which the text needs: put that of the model into the folder"
+    assert told in refused(2, "generate", "--hf", "hf", "the ")
+    assert told in refused(2, "evaluate", "--hf", "hf", "--data", "text")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_checkpoint_is_loaded_once(monkeypatch):
+    """Loading takes seconds, so it is not done before a mistake is found, nor twice."""
+    loaded, load = [], loading.load_hf
+    monkeypatch.setattr(loading, "load_hf", lambda folder: (loaded.append(str(folder)), load(folder))[1])
+    for more in ([], ["--length-curve"], ["--receptive-field"]):
+        assert "--hf needs --data FILE" in refused(2, "evaluate", "--hf", "hf", *more)
+    assert loaded == []
+    assert fastpe("evaluate", "--hf", "hf", "--data", "text", "--lengths", "8").exit_code == 0
+    assert loaded == ["hf"]
+
+
+def test_no_bands():
+    """The scheme `none` changes nothing, also if it is the only one."""
+    for more in ([], ["--length-curve"]):
+        command = ("evaluate", "--hf", "hf", "--data", "text", "--lengths", "8", *more, "--json")
+        assert json.loads(fastpe(*command, "--bands", "none").stdout) == json.loads(fastpe(*command).stdout)
+
+
+def test_tokens_without_a_text(tmp_path):
+    """Their checkpoint has no tokenizer, so text cannot be generated with it."""
+    model = made("llama", vocabulary=65)
+    model.vocabulary = Vocabulary("ids", tokens=65)
+    model.save("ids.safetensors")
+    assert fastpe("export", "ids.safetensors", "--hf", "ids").output == "written: ids, a LlamaForCausalLM\n"
+    assert not (tmp_path / "ids" / "tokenizer.json").exists()
+    assert "the text of this model's tokens is unknown" in refused(
+        2, "export", "ids.safetensors", "--hf", "x", "--eos", "a"
+    )
 
 
 def test_a_checkpoint_generates_as_its_model_does():
@@ -79,3 +113,24 @@ def test_bands_are_compared_in_one_table():
     assert "none" in table
     assert fastpe(*command, "--bands", "rerope:window=8").stdout.count("hf") >= 1
     assert "bands must be one of" in refused(2, *command, "--bands", "none", "--bands", "stretch")
+
+
+def test_rows_are_named_by_what_differs(tmp_path):
+    """By the model, by the bands, or by both; models in folders of the same name by their paths."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "hf").rename(tmp_path / "other" / "model.safetensors")
+    one, two = Source(Path("model.safetensors")), Source(Path("other/model.safetensors"), hf=True)
+    for sources, bands, labels in (
+        ([one], (), ["model.safetensors"]),
+        ([one], ("streaming:recent=4",), ["model.safetensors"]),
+        ([one], ("none", "streaming:recent=4"), ["none", "streaming:recent=4"]),
+        ([one, two], (), ["model.safetensors", "other/model.safetensors"]),
+        (
+            [one, two], ("none", "rerope:window=8"),
+            ["model.safetensors, none", "model.safetensors, rerope:window=8",
+             "other/model.safetensors, none", "other/model.safetensors, rerope:window=8"],
+        ),
+    ):  # fmt: skip
+        found = curves.on_texts(sources, Path("text"), bands)
+        assert [each.label for each in found] == labels
+        assert [each.bands for each in found] == [*(bands or ["none"])] * len(sources)
