@@ -217,7 +217,7 @@ class Family:
             if row.bias not in ("", "always"):
                 found[row.bias] = found.get(row.bias, False) or own["qkv_bias" if set(row.ours) <= set(QKV) else "bias"]
         found |= {key: value for key, (value, _) in self.constants.items() if "." not in key}
-        return found | self.written | {"use_cache": True}
+        return {**found, **self.written, "use_cache": True}
 
     def read(self, values: Values) -> Settings:
         """The settings of `ModelConfig` for a config.json, as `effective` returns them."""

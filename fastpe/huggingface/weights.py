@@ -178,7 +178,8 @@ def unpack(
     layout, factor = Layout(config), 1.0
     if family.small_embeddings:
         factor = math.sqrt(config.norm_eps) / float(read(f"{EMBEDDING_NORM}.weight")[0])
-        factor = 2.0 ** round(np.log2(factor))
+        exact = 2.0 ** round(math.log2(factor))  # that of `_make_small`; the norm's weight is rounded to float32
+        factor = exact if math.isclose(factor, exact, rel_tol=1e-6) else factor
     for tensor in tensors:
         array = read(tensor.name)
         if tensor.row.ours == ("embed",) and factor != 1.0:

@@ -165,6 +165,17 @@ def test_all_embeddings_of_a_bloom_are_small(eps, tmp_path):
     assert np.array_equal(again.parameters["embed.weight"], model.parameters["embed.weight"])
 
 
+def test_the_factor_of_a_bloom_is_any_number(tmp_path):
+    """`to_hf` writes a power of two; other software need not."""
+    model = made("bloom")
+    fastpe.to_hf(model, tmp_path, architecture="bloom")
+    edited(tmp_path)
+    norm = "transformer.word_embeddings_layernorm.weight"
+    with_tensors(tmp_path, **{norm.replace(".", "__"): 1.3 * load_file(tmp_path / "model.safetensors")[norm]})
+    found = fastpe.load_hf(tmp_path).parameters["embed.weight"]
+    np.testing.assert_allclose(found, 1.3 * model.parameters["embed.weight"], rtol=1e-6)
+
+
 @pytest.mark.parametrize("stored", [True, False, None])
 def test_biases_that_are_null_are_those_of_the_default(stored, tmp_path):
     """GPT-NeoX has biases in attention unless config.json says that it has none."""
