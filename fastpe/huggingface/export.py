@@ -41,6 +41,9 @@ def to_hf(model: Transformer, folder: str | Path, *, architecture: str | None = 
         ``mistral``     the same with one window in all layers
         ``qwen2``       the same with windows in some layers
         ``smollm3``     the same with rope in some layers and nope in the others
+        ``qwen3``       as ``llama``, with norms of queries and keys in each head
+        ``olmo2``       as ``llama``, with norms behind attention and feed-forward, and of all queries and keys
+        ``gemma2``      RMSNorm before and behind attention and feed-forward, geglu, scaled embeddings; rope
         ``phi3``        as ``llama``, with rope that rotates some channels of a head
         ``stablelm``    layer norm, swiglu; rope; no biases
         ``mpt``         layer norm, gelu; ALiBi; hidden width 4 times the width; no biases

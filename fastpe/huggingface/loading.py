@@ -27,8 +27,9 @@ def load_hf(folder: str | Path) -> Transformer:
     If its tokenizer.json is one that `to_hf` wrote, or if the package ``tokenizers`` is installed, the model has a
     `vocabulary` and can read and generate text.
 
-    A model that `to_hf` wrote has its former configuration and the same parameters, bit by bit. The exception is an
-    encoding with parameters that fills a table: the table becomes that of ``"learned"``.
+    A model that `to_hf` wrote has its former configuration and the same parameters, bit by bit, with three exceptions:
+    parameters in float64 are rounded to float32; an encoding with parameters that fills a table becomes ``"learned"``
+    with the same rows; and weights of norms of Gemma, which are stored minus 1, may be rounded in the last bit.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ from hf_models import CASES, architecture, config, made
 import fastpe
 from fastpe.huggingface import tokenizer, weights
 from fastpe.huggingface.checkpoint import Checkpoint
+from fastpe.huggingface.families import FAMILIES
 from fastpe.text.vocabulary import Vocabulary
 
 TOKENS = np.random.default_rng(1).integers(0, 65, (2, 40))
@@ -80,6 +81,23 @@ def test_an_entry_of_another_model_is_ignored(tmp_path):
         assert again.config.encoding == "rope"
         assert again.config.options["pairs" if "pairs" in again.config.options else "rope.pairs"] == "half"
         assert np.abs(again(TOKENS) - model(TOKENS)).max() <= 2e-6 * np.abs(model(TOKENS)).max()
+
+
+def test_float64_is_rounded(tmp_path):
+    model = made("gpt2", dtype="float64")
+    for value in model.parameters.values():
+        value *= 1 + 2.0**-40
+    fastpe.to_hf(model, tmp_path)
+    again = fastpe.load_hf(tmp_path)
+    assert again.config == model.config
+    for key, value in model.parameters.items():
+        assert np.array_equal(value.astype(np.float32), again.parameters[key]), key
+    assert any((value != again.parameters[key]).any() for key, value in model.parameters.items())
+
+
+def test_all_architectures_are_documented():
+    for name in FAMILIES:
+        assert f"``{name}``" in fastpe.to_hf.__doc__, name
 
 
 def test_an_encoding_with_parameters_becomes_a_learned_table(tmp_path):
