@@ -116,7 +116,7 @@ class Vocabulary:
             If the package `tokenizers` is not installed.
         """
         if self.kind == "ids":
-            raise ValueError("the text of these tokens is unknown: train with their tokenizer, --tokens FILE")
+            raise ValueError("the text of these tokens is unknown: name their tokenizer, --tokens FILE")
         if not self.content:
             raise ValueError(
                 f"the tokenizer of this model, a {subwords.NAME} with the SHA-256 {self.digest}, is missing: put it "
