@@ -70,8 +70,8 @@ PRESETS: Mapping[str, Preset] = {
         {"text": {"validation": 240, "task_options": {"tokens": "characters"}}},
     ),
     "nanochat-cpu": Preset(
-        "the sizes of nanochat's run on a CPU: 5,000 updates of 32 sequences of 512 tokens; trained with AdamW, not Muon, "
-        "and without value embeddings, smear, residual scalars and backout",
+        "the sizes of nanochat's run on a CPU: 5,000 updates of 32 sequences of 512 tokens; trained with AdamW, not "
+        "Muon, and without value embeddings, smear, residual scalars and backout",
         "karpathy/nanochat at 92d63d4, runs/runcpu.sh, scripts/base_train.py, nanochat/gpt.py; rates, weight decay and "
         "initial weights are fastpe's choice",
         {
