@@ -1,13 +1,13 @@
 """A small GPT in PyTorch eager, written in the usual way: the peer of `fastpe train --task text` and `fastpe generate`.
 
-    python bench/torch_gpt.py TEXT [THREADS [ROUNDS]]
+    python bench/torch_gpt.py TEXT [--preset nanogpt-cpu|nanochat-cpu] [--threads 2] [--rounds 3]
 
-The script times whole runs of nanoGPT's recipe for a CPU (training and validation), and generation with cached keys
-and values. First, losses and generated text are compared; then the libraries alternate. ROUNDS is the number of runs
-(3 by default).
+First, losses and generated text are compared; then the libraries alternate. With nanoGPT's recipe, the script times
+whole runs (training and validation), and generation with cached keys and values. With nanochat's, whose runs take days,
+it times updates of 4 sequences.
 """
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,47 +29,81 @@ from fastpe.training.text_data import text_parts
 class Block(nn.Module):
     """Attention and feed-forward block with norms first. Keys and values are cached if a cache is given."""
 
-    def __init__(self, width: int, heads: int, hidden: int) -> None:
+    def __init__(self, config: fastpe.ModelConfig) -> None:
         super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        width, hidden, eps = config.width, config.hidden, config.norm_eps
+        self.heads, self.scale, self.squared = config.heads, config.score_scale, config.activation == "relu2"
+        rms = config.norm == "rmsnorm"
+        self.norm1, self.norm2 = (
+            nn.RMSNorm(width, eps) if rms else nn.LayerNorm(width, eps, bias=False) for _ in range(2)
+        )
+        self.query_norm, self.key_norm = (
+            nn.RMSNorm(width // config.heads, eps) if config.qk_norm == "head" else nn.Identity() for _ in range(2)
+        )
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
         self.wide, self.narrow = nn.Linear(width, hidden, bias=False), nn.Linear(hidden, width, bias=False)
 
-    def forward(self, z: torch.Tensor, kept: Any = None, before: int = 0) -> torch.Tensor:
+    def forward(self, z: torch.Tensor, angles: Any, kept: Any = None, before: int = 0) -> torch.Tensor:
         batch, n, width = z.shape
         q, k, v = (
             part.view(batch, n, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(z)).split(width, 2)
         )
+        q, k = self.query_norm(q), self.key_norm(k)
+        if angles is not None:
+            cos, sin = angles[before : before + n].cos(), angles[before : before + n].sin()
+            q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         if kept is not None:
             kept[0][:, :, before : before + n], kept[1][:, :, before : before + n] = k, v
             k, v = kept[0][:, :, : before + n], kept[1][:, :, : before + n]
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=n > 1)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=n > 1, scale=self.scale)
         z = z + self.out(mixed.transpose(1, 2).reshape(batch, n, width))
-        return z + self.narrow(functional.gelu(self.wide(self.norm2(z))))
+        wide = self.wide(self.norm2(z))
+        return z + self.narrow(functional.relu(wide).square() if self.squared else functional.gelu(wide))
+
+
+def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate channels c and c + D/2 as pairs."""
+    first, second = x.chunk(2, -1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
 
 
 class Gpt(nn.Module):
-    """The model of the preset `nanogpt-cpu`, with learned positions, a tied head and no biases."""
+    """The models of the presets `nanogpt-cpu` with learned positions, and `nanochat-cpu` with rope in halves."""
 
     def __init__(self, config: fastpe.ModelConfig, positions: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(config.vocabulary or 2, config.width)
-        self.positions = nn.Embedding(positions, config.width)
-        self.blocks = nn.ModuleList(Block(config.width, config.heads, config.hidden) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(config.width, bias=False)
+        width = config.width
+        self.tokens = nn.Embedding(config.vocabulary or 2, width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(width, config.norm_eps) if config.norm == "rmsnorm" else nn.LayerNorm(width, bias=False)
+        self.head = None if config.tied else nn.Linear(width, self.tokens.num_embeddings, bias=False)
+        self.softcap = config.logit_softcap
+        self.positions = nn.Embedding(positions, width) if config.encoding == "learned" else None
+        if self.positions is None:
+            channels = torch.arange(0, width // config.heads, 2, dtype=torch.float64) * config.heads / width
+            frequencies = config.options.get("base", 1e4) ** -channels
+            self.register_buffer("angles", torch.arange(positions)[:, None] * frequencies, persistent=False)
+        else:
+            self.angles = None
 
     def forward(self, x: torch.Tensor, kept: Any = None, before: int = 0) -> torch.Tensor:
-        z = self.tokens(x) + self.positions.weight[before : before + x.shape[1]]
+        z = self.tokens(x)
+        if self.positions is not None:
+            z = z + self.positions.weight[before : before + x.shape[1]]
         for number, block in enumerate(self.blocks):
-            z = block(z, None if kept is None else kept[number], before)
-        return functional.linear(self.norm(z if kept is None else z[:, -1:]), self.tokens.weight)
+            z = block(z, self.angles, None if kept is None else kept[number], before)
+        z = self.norm(z if kept is None else z[:, -1:])
+        logits = functional.linear(z, self.tokens.weight if self.head is None else self.head.weight)
+        return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
-    def load(self, model: fastpe.Transformer, table: Any) -> "Gpt":
-        """Load the weights of a fastpe model, and the table that its encoding provides."""
+    def load(self, model: fastpe.Transformer, positions: int) -> "Gpt":
+        """Load the weights of a fastpe model; `positions` is the number of rows of its table."""
         own = {name: torch.from_numpy(np.array(value)) for name, value in model.parameters.items()}
         found = {"tokens.weight": own["embed.weight"], "norm.weight": own["final_norm.weight"]}
-        found["positions.weight"] = torch.from_numpy(np.array(table))
+        if self.positions is not None:
+            found["positions.weight"] = torch.from_numpy(np.array(model.slots(positions)["table"]))
+        if self.head is not None:
+            found["head.weight"] = own["head.weight"].T
         for layer in range(len(self.blocks)):
             theirs, ours = f"blocks.{layer}", f"layers.{layer}"
             maps = [own[f"{ours}.attention.{part}.weight"] for part in ("query", "key", "value")]
@@ -77,6 +111,9 @@ class Gpt(nn.Module):
             found[f"{theirs}.out.weight"] = own[f"{ours}.attention.out.weight"].T
             found[f"{theirs}.wide.weight"] = own[f"{ours}.feedforward.in.weight"].T
             found[f"{theirs}.narrow.weight"] = own[f"{ours}.feedforward.out.weight"].T
+            for part in ("query", "key"):
+                if (weight := own.get(f"{ours}.attention.{part}_norm.weight")) is not None:
+                    found[f"{theirs}.{part}_norm.weight"] = weight
             for norm in ("norm1", "norm2"):
                 found[f"{theirs}.{norm}.weight"] = own[f"{ours}.{norm}.weight"]
         self.to(own["embed.weight"].dtype).load_state_dict(found)
@@ -111,8 +148,7 @@ def trainer(config: fastpe.TrainConfig, gpt: Gpt) -> Callable[[Any], float]:
 def made(config: fastpe.TrainConfig) -> Gpt:
     """The peer of a run's model, with its initial weights."""
     model = fastpe.Transformer(config.model)
-    gpt = Gpt(config.model, config.train_length).to(getattr(torch, config.dtype))
-    return gpt.load(model, model.slots(config.train_length)["table"])
+    return Gpt(config.model, config.train_length).load(model, config.train_length)
 
 
 def validate(gpt: Gpt, tokens: Any, length: int) -> float:
@@ -174,15 +210,33 @@ def compare_steps(config: fastpe.TrainConfig, updates: int, peer: fastpe.TrainCo
     return worst
 
 
+OPTIONS = {"nanogpt-cpu": ("learned", {}), "nanochat-cpu": ("rope", {"base": 1e5, "pairs": "half"})}
+"""The encoding of each preset's model here, and its options."""
+
+
 def main() -> None:
-    text, threads = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
-    torch.set_num_threads(threads)
-    config = preset("nanogpt-cpu", "learned", task="text", data=text, test_lengths=())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text")
+    parser.add_argument("--preset", choices=tuple(OPTIONS), default="nanogpt-cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    own = {"batch": 4} if arguments.preset == "nanochat-cpu" else {}
+    encoding, options = OPTIONS[arguments.preset]
+    config = preset(arguments.preset, encoding, options, task="text", data=arguments.text, test_lengths=(), **own)
     print(
         f"losses of 50 updates in float64 differ by {compare_steps(replace(config, dtype='float64'), 50):.1e} at most"
     )
-    compare_writing(config, threads)
+    if arguments.preset == "nanochat-cpu":
+        time_updates(config, arguments.threads, arguments.rounds)
+    else:
+        compare_writing(config, arguments.threads)
+        time_runs(config, arguments.threads, arguments.rounds)
+
+
+def time_runs(config: fastpe.TrainConfig, threads: int, rounds: int) -> None:
+    """Whole runs, one after the other."""
     for number in range(rounds):
         begin = time.perf_counter()
         ours = fastpe.train(config, threads=threads, progress=False).result["validation"]["loss"]
@@ -193,10 +247,25 @@ def main() -> None:
         print(f"run {number}: {told}: {other / own:.2f}")
 
 
+def time_updates(config: fastpe.TrainConfig, threads: int, rounds: int) -> None:
+    """Updates of both libraries by turns; the best of a number of rounds."""
+    model = fastpe.Transformer(config.model)
+    adam, update = optimiser(config, model), trainer(config, made(config))
+    batch = next(training_data(config).batches(1))
+    best = [float("inf"), float("inf")]
+    for _ in range(rounds + 1):  # the first one compiles
+        for number, way in enumerate((lambda: step(adam, batch, threads), lambda: update(batch))):
+            begin = time.perf_counter()
+            way()
+            best[number] = min(best[number], time.perf_counter() - begin)
+    ours, theirs = best
+    print(f"an update of {batch[0].size} tokens: fastpe {ours:.3f} s, PyTorch {theirs:.3f} s: {theirs / ours:.2f}")
+
+
 def compare_writing(config: fastpe.TrainConfig, threads: int) -> None:
     """Tokens per second from 16 to 1,024 tokens, the best of many alternating turns."""
     model = fastpe.Transformer(replace(config, train_length=1024).model)
-    gpt = Gpt(model.config, 1024).load(model, model.slots(1024)["table"])
+    gpt = Gpt(model.config, 1024).load(model, 1024)
     prompt = text_parts(config)[1][:16].astype(np.int64)
     ways: dict[str, Callable[[], Any]] = {
         "fastpe": lambda: model.generate(prompt, 1008, temperature=0.0).tolist(),

@@ -230,7 +230,7 @@ def _memory() -> int:
 def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[str] = ()) -> str:
     """Return a clause for an error message that offers the names closest to `name`.
 
-    The shortest name that contains `name` as a whole word is closest, then names that are spelled alike. If no name is
+    The shortest name that ends with `name` as a whole word is closest, then names that are spelled alike. If no name is
     close, the clause lists all names. If there are more than 12 names, the clause is `listed` instead, a text that says
     where to find the names. Names in `also` are offered if they are close, but not listed.
 
@@ -244,7 +244,7 @@ def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[st
     'help() lists them'
     """
     known = sorted(known) if isinstance(known, set | frozenset) else list(known)
-    if holding := [each for each in known if name in re.split("[._]", each)]:
+    if holding := [each for each in known if name == re.split("[._]", each)[-1]]:
         return f"did you mean {min(holding, key=len)!r}?"
     close = difflib.get_close_matches(name, [*known, *also], n=3, cutoff=0.5)
     if close:

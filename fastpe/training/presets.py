@@ -69,6 +69,20 @@ PRESETS: Mapping[str, Preset] = {
         },
         {"text": {"validation": 240, "task_options": {"tokens": "characters"}}},
     ),
+    "nanochat-cpu": Preset(
+        "the sizes of nanochat's run on a CPU: 5,000 updates of 32 sequences of 512 tokens; trained with AdamW, not "
+        "Muon, and without value embeddings, smear, residual scalars and backout",
+        "karpathy/nanochat at 92d63d4, runs/runcpu.sh, scripts/base_train.py, nanochat/gpt.py; rates, weight decay and "
+        "initial weights are fastpe's choice",
+        {
+            "causal": True, "layers": 6, "heads": 6, "width": 384, "train_length": 512, "batch": 32, "samples": 3200,
+            "epochs": 50, "norm": "rmsnorm", "norm_eps": 1.2e-7, "final_norm": True, "bias": False, "tied": False,
+            "activation": "relu2", "qk_norm": "head", "score_scale": 0.18, "logit_softcap": 15.0,
+            "init": "small_normal", "init_by_depth": True, "lr": 1e-3, "min_lr": 5e-5, "warmup": 40, "decay": "linear",
+            "beta2": 0.95, "weight_decay": 0.1,
+        },
+        {"text": {"validation": 1024, "task_options": {"tokens": "bpe:32768"}}},
+    ),
 }  # fmt: skip
 """Presets by name. An epoch ends where the source's code validates."""
 

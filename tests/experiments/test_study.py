@@ -82,7 +82,7 @@ def test_settings_are_varied():
         (
             (["nope"], ["reverse"]),
             {"preset": "gpt"},
-            "preset must be recipe or li2025 or lacoco or nanogpt-cpu, not 'gpt'",
+            "preset must be recipe or li2025 or lacoco or nanogpt-cpu or nanochat-cpu, not 'gpt'",
         ),
         ((["nope"], ["reverse"]), {"margin": 0}, "margin must be above 0, not 0"),
         ((["nope"], ["reverse"]), {"threshold": 2}, r"threshold must lie in \(0, 1\], not 2"),

@@ -152,10 +152,19 @@ def test_presets_are_what_their_sources_say(name):
         assert (config.bias, config.activation, config.dropout) == (False, "gelu", 0.0)
 
 
+def test_the_preset_of_nanochat_has_its_sizes():
+    config = preset("nanochat-cpu", "rope", task="unique_copy")
+    assert (config.layers, config.heads, config.width, config.hidden, config.train_length) == (6, 6, 384, 1536, 512)
+    assert (config.steps, config.steps_per_epoch, config.batch, config.warmup) == (5_000, 100, 32, 40)
+    assert (config.activation, config.qk_norm, config.logit_softcap) == ("relu2", "head", 15.0)
+    assert config.score_scale == pytest.approx(1.2**2 / 64**0.5)
+    assert not config.tied
+
+
 def test_what_is_given_takes_the_place_of_a_presets():
     config = preset("lacoco", "alibi", task="reverse", width=32, epochs=2)
     assert (config.width, config.hidden, config.epochs, config.positions) == (32, 128, 2, "usual")
-    with pytest.raises(ValueError, match=r"^preset must be recipe or li2025 or lacoco or nanogpt-cpu, not 'gpt'"):
+    with pytest.raises(ValueError, match=r"^preset must be recipe or .* or nanogpt-cpu or nanochat-cpu, not 'gpt'"):
         preset("gpt", "alibi", task="reverse")
     with pytest.raises(ValueError, match=r"^preset 'lacoco' is for tasks of tokens, and 'running_sum' has numbers"):
         preset("lacoco", "alibi", task="running_sum")
