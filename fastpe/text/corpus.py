@@ -460,7 +460,9 @@ def _of_tokens(path: Path, vocabulary: Vocabulary | None, separator: str, size: 
     if vocabulary is None:
         vocabulary = Vocabulary("ids", tokens=max(2, most + 1))
         changed = f"the vocabulary has {vocabulary.size} tokens, up to the largest one"
-    elif most >= vocabulary.size:
+    if vocabulary.kind == "tokenizer":
+        _ = vocabulary.subwords  # raises if its file is missing: bits per byte need it
+    if most >= vocabulary.size:
         raise ValueError(f"vocabulary must be at least {most + 1}, because data {path} has the token {most}")
     edges = np.array([0, len(tokens)])
     if separator:

@@ -154,25 +154,22 @@ def package() -> Any:
     return tokenizers
 
 
-def read(path: Path, digest: str | None = None) -> bytes:
-    """Read and check the file of a tokenizer; with `digest`, a file with another SHA-256 is refused without a look.
+def read(path: Path, known: str | None = None) -> bytes:
+    """Read and check the file of a tokenizer. A file with the SHA-256 `known` is not checked again.
 
     Raises
     ------
     OSError
         If it cannot be read.
     DamagedFileError
-        If it is no tokenizer, or has another SHA-256.
+        If it is no tokenizer.
     ModuleNotFoundError
         If the package `tokenizers` is not installed.
     """
     content = files.read_file(path, MOST_BYTES)
-    if digest is not None:
-        if digest_of(content) != digest:
-            raise damaged(path, f"its SHA-256 is not {stored.cut(digest, 64)}, which is that of the model's tokenizer")
-        return content  # it was checked when it was first read
     try:
-        opened(content)
+        if digest_of(content) != known:
+            opened(content)
     except ValueError as error:
         raise damaged(path, f"it is no tokenizer.json that the package tokenizers can read: {error}") from None
     return content
@@ -187,7 +184,12 @@ def kept(folder: Path, digest: str) -> bytes:
         If it has another SHA-256.
     """
     path = folder / NAME
-    return read(path, digest) if os.path.lexists(path) else b""
+    if not os.path.lexists(path):
+        return b""
+    content = files.read_file(path, MOST_BYTES)
+    if digest_of(content) != digest:
+        raise damaged(path, f"its SHA-256 is not {stored.cut(digest, 64)}, which is that of the model's tokenizer")
+    return content
 
 
 def keep(folder: Path, content: bytes) -> None:

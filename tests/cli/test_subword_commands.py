@@ -133,7 +133,11 @@ def test_a_missing_package_costs_one_line(inside, tmp_path, monkeypatch):
 @pytest.mark.full("starts processes")
 @pytest.mark.parametrize(
     ("data", "tokens", "unit"),
-    [("text.txt", "bpe:280", "bits per byte"), ("train.bin", "ids", "nats per token")],
+    [
+        ("text.txt", "bpe:280", "bits per byte"),
+        ("text.txt", "tokenizer.json", "bits per byte"),
+        ("train.bin", "ids", "nats per token"),
+    ],
 )
 def test_a_study_of_tokens(inside, tmp_path, data, tokens, unit):
     """It is judged by bits per byte, and by the loss if the text of the tokens is unknown."""
@@ -157,6 +161,8 @@ def test_a_study_of_tokens(inside, tmp_path, data, tokens, unit):
     found = fastpe("compare", "--study", tmp_path / "study.toml", "--out", tmp_path / "out", "--workers", "1")
     assert found.exit_code == 0, found.output
     assert unit in " ".join(found.stdout.split())
+    for run in (tmp_path / "out" / "runs").iterdir():
+        assert (run / "tokenizer.json").exists() == (tokens != "ids")
     page = (tmp_path / "out" / "report.html").read_text()
     assert unit.replace("bits per byte", "bits/byte").replace("nats per token", "nats/token") in page
     assert (tmp_path / "out" / "results.csv").read_text().count("bits_per_byte") > 0

@@ -124,6 +124,17 @@ def test_a_vocabulary_without_its_file_still_has_a_size():
         Vocabulary.of_tokenizer(BYTES, 9)
 
 
+def test_a_tokenizer_with_more_tokens_than_the_vocabulary_is_refused():
+    """Or its tokens would be cut to the type of the vocabulary."""
+    wrong = Vocabulary("tokenizer", "", 250, subwords.digest_of(BYTES), BYTES)
+    for call in (wrong.encode, lambda text: wrong.decode([1])):
+        with pytest.raises(ValueError, match="the tokenizer has 300 tokens, more than the 250 of the model"):
+            call("a")
+    for kind in ("tokenizer", "ids"):
+        with pytest.raises(ValueError, match=f"tokens must be at least 2 for {kind}, not 1"):
+            Vocabulary(kind, tokens=1)
+
+
 def test_ids_have_no_text():
     ids = Vocabulary("ids", tokens=70_000)
     assert (ids.size, ids.dtype, ids.digits, ids.bytes_in(np.array([1]))) == (70_000, np.uint32, (), None)
@@ -173,7 +184,7 @@ def test_places_that_are_no_file(tmp_path):
         subwords.read(tmp_path / "none")
     (tmp_path / "tokenizer.json").write_bytes(BYTES)
     with pytest.raises(DamagedFileError, match="its SHA-256 is not 00, which is that of the model's tokenizer"):
-        subwords.read(tmp_path / "tokenizer.json", "00")
+        subwords.kept(tmp_path, "00")
 
 
 def test_a_missing_package_is_named(monkeypatch):
