@@ -122,7 +122,10 @@ class Vocabulary:
             If the package `tokenizers` is not installed.
         """
         if self.kind == "ids":
-            raise ValueError("the text of these tokens is unknown: name their tokenizer, --tokens FILE")
+            raise ValueError(
+                "the text of these tokens is unknown: train the model with their tokenizer, --tokens FILE (in Python: "
+                "the task option tokens)"
+            )
         if not self.content:
             raise ValueError(
                 f"the tokenizer of this model, a {subwords.NAME} with the SHA-256 {self.digest}, is missing: put it "
@@ -222,7 +225,7 @@ class Vocabulary:
 
     @cached_property
     def widths(self) -> Array:
-        """Number of bytes of every token in UTF-8, (size,) int64; special tokens of a tokenizer have none."""
+        """Number of bytes of every token in UTF-8, (size,) int64; 0 for special tokens (see `Subwords.widths`)."""
         if self.kind not in WITHOUT_FILE:
             return np.concatenate([own := self.subwords.widths, np.zeros(self.size - len(own), np.int64)])
         found = np.ones(self.size, np.int64)

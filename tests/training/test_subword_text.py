@@ -148,6 +148,24 @@ def test_a_tokenizer_that_does_not_restore_the_text_is_noted(text, tmp_path):
     assert found.bytes_in(0, len(found.tokens)) == len(TEXT.encode())
 
 
+@pytest.mark.parametrize("special", ["the", "Deich. ", "Deich.", "\n"])
+def test_the_bytes_of_all_tokens_are_those_of_the_text(text, special):
+    """Also if special tokens occur in the text, or a document has no tokens."""
+    for content in (made.byte_level(), made.lower_case(), made.word_pieces()):
+        vocabulary = Vocabulary.of_tokenizer(made.with_special(content, special))
+        for separator in ("", special, "mat."):
+            found = read(text, "tokenizer", separator, vocabulary)
+            assert found.bytes_in(0, len(found.tokens)) == len(TEXT.encode())
+
+
+def test_documents_without_tokens_count_their_bytes(tmp_path):
+    for name, content in (("a", " \n"), ("b", "the cat"), ("c", "\n\n"), ("d", "sat."), ("e", " ")):
+        (tmp_path / name).write_text(content)
+    found = read(tmp_path, "tokenizer", vocabulary=Vocabulary.of_tokenizer(made.word_pieces()))
+    assert found.sizes.tolist() == [5, 4, 5, 2]
+    assert found.documents.tolist() == [0, 2, 4]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Runs
 
@@ -286,9 +304,7 @@ def test_positions_of_digits_of_a_stored_run(tmp_path):
     """They are found with the tokenizer, whose file is in the run folder."""
     (tmp_path / "text.txt").write_text("12 + 34 = 46\n" * 60)
     (tmp_path / "own.json").write_bytes(made.single_digits())
-    config = config_of(
-        tmp_path / "text.txt", tmp_path / "own.json", encoding="abacus", positions="digits:5", epochs=1
-    )
+    config = config_of(tmp_path / "text.txt", tmp_path / "own.json", encoding="abacus", positions="digits:5", epochs=1)
     train(config, out=tmp_path / "run", progress=False)
     assert read_config(tmp_path / "run") == config.tested()
     assert from_message(to_message(config)) == config
@@ -416,7 +432,7 @@ def test_a_run_on_ids(tmp_path):
     assert result.result["validation"]["loss"] > 0
     model = load(tmp_path / "run")
     assert model.generate([1, 2, 3], 4).shape == (4,)
-    with pytest.raises(ValueError, match="the text of these tokens is unknown: name their tokenizer"):
+    with pytest.raises(ValueError, match="the text of these tokens is unknown: train the model with their tokenizer"):
         model.generate("a", 4)
     assert length_curve(tmp_path / "run", lengths=(8,)).points[0].bits_per_byte is None
     assert read_config(tmp_path / "run") == config
