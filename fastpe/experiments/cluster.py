@@ -32,8 +32,17 @@ from typing import Any
 from fastpe.encodings import registry
 from fastpe.experiments import worker
 from fastpe.experiments.jobs import (
-    FolderOutcomes, Job, Listener, RunEnded, begin, from_message, identity, own_ways, read_result, to_message,
-)  # fmt: skip
+    FolderOutcomes,
+    Job,
+    Listener,
+    RunEnded,
+    begin,
+    from_message,
+    identity,
+    own_ways,
+    read_result,
+    to_message,
+)
 from fastpe.kernels.compile.sources import source_digest
 from fastpe.tasks.registry import TASKS
 from fastpe.training import config_file

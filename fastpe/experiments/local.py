@@ -18,8 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from fastpe.experiments.jobs import (
-    FolderOutcomes, Job, Listener, RunEnded, RunStepped, begin, own_ways, to_message,
-)  # fmt: skip
+    FolderOutcomes,
+    Job,
+    Listener,
+    RunEnded,
+    RunStepped,
+    begin,
+    own_ways,
+    to_message,
+)
 from fastpe.training.events import Noted
 
 _ATTEMPTS = 3

@@ -103,14 +103,23 @@ def test_training_goes_on_without_positions(inside, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--data text.txt --tokens words", "must be bytes, characters, ids, bpe:N or the path of a tokenizer.json"),
+        (
+            "--data text.txt --tokens words",
+            "--tokens of task 'text' must be bytes, characters, ids, bpe:N or the path of a tokenizer.json",
+        ),
         (
             "--data text.txt --tokens bpe:10",
-            "--task-option tokens of task 'text' must be bpe:N with N from 257 to 1048576",
+            "--tokens of task 'text' must be bpe:N with N from 257 to 1048576",
         ),
         ("--data text.txt --tokens text.txt", "text.txt is damaged: it is no tokenizer.json that the package"),
-        ("--data text.txt --tokens ids", "--data must be a file of tokens, .bin or .npy"),
-        ("--data train.bin --tokens bpe:300", "are trained on a text, but data train.bin holds tokens"),
+        (
+            "--data text.txt --tokens ids",
+            "--data must be a file of tokens, .bin or .npy, for --tokens ids, not text.txt",
+        ),
+        (
+            "--data train.bin --tokens bpe:300",
+            "--tokens bpe:300 are trained on a text, but data train.bin holds tokens",
+        ),
         ("--data train.bin --vocabulary 500", "--vocabulary must be at least 600"),
         ("--data text.txt --vocabulary 500", "--vocabulary must be None for task 'text'"),
     ],
