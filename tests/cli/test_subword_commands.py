@@ -85,7 +85,7 @@ def test_a_file_of_tokens(inside, tmp_path):
     assert "nats per token" in found.stdout
     assert "bits per byte" not in found.stdout
     line = refused(2, "generate", tmp_path / "ids", "The")
-    assert "the text of these tokens is unknown: name their tokenizer, --tokens FILE" in line
+    assert "the text of these tokens is unknown: train the model with their tokenizer, --tokens FILE" in line
     assert fastpe("evaluate", tmp_path / "ids", "--length-curve", "--test-lengths", "8").exit_code == 0
 
 
