@@ -417,10 +417,10 @@ class TrainConfig(ModelConfig):
         These settings may change: `encoding`, `options`, `train_length`, `positions`, `sight`, `dropout`, `precision`,
         and all settings that are not the model's. All parameters of the model are carried over, and those of the
         encoding that fit. Others are left out, or start with their initial values; the run's notes and its config.json
-        name them. If `rope` becomes `rope_yarn` or a similar encoding, that has the same `base`, `pairs` and `rotated`.
-        The encoding is built for the same length as in `run` (`encoding_length`); the `factor` of `rope_yarn` and
-        similar encodings is relative to this length. If the new length is longer, the table of `learned` is resized as
-        by `fastpe.resize`.
+        name them. Terms that both encodings have keep their options. If `rope` becomes `rope_yarn` or a similar
+        encoding, that has the same `base`, `pairs` and `rotated`. The encoding is built for the same length as in `run`
+        (`encoding_length`); the `factor` of `rope_yarn` and similar encodings is relative to this length. If the new
+        length is longer, the table of `learned` is resized as by `fastpe.resize`.
 
         If `rope` becomes ``"nope"``, training continues without position encoding (DroPE, Gelberg et al. 2025,
         arXiv:2512.12167).
