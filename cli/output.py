@@ -116,6 +116,9 @@ def in_flags(message: str, command: click.Command | None) -> str:
 
     if subject := re.match(r"\w+( / \w+)*(?=( '\w+')? (must|cannot|needs) )", message):
         message = re.sub(r"\w+", named, subject[0]) + message[subject.end() :]
+    if "tokens" in options:  # an option of the task of texts
+        message = re.sub(r"(?<![-\w])option 'tokens'(?= of task )", "--tokens", message)
+        message = re.sub(r"(?<![-\w])tokens '([\w:]+)'", r"--tokens \1", message)
     if "task_options" in options:
         message = re.sub(r"(?<![-\w])option '(\w+)'(?= of task )", r"--task-option \1", message)
     if "options" in options:

@@ -45,7 +45,7 @@ print(flex_report(q, q, q, by_distance, block_mask), end="\n\n")
 print(flex_report(q, q, q, lambda score, b, h, q_idx, kv_idx: score * score, block_mask))
 
 # %%
-# The task: repeat the symbol of three steps ago. Nothing but the learned bias knows positions.
+# The task is to repeat the symbol of three steps before. Only the learned bias depends on positions.
 
 embed = torch.nn.Embedding(symbols, width)
 qkv = torch.nn.Linear(width, 3 * width, bias=False)

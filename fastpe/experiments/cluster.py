@@ -31,11 +31,21 @@ from typing import Any
 
 from fastpe.encodings import registry
 from fastpe.experiments import worker
-from fastpe.experiments.jobs import FolderOutcomes, Job, Listener, RunEnded, begin, identity, own_ways, read_result
+from fastpe.experiments.jobs import (
+    FolderOutcomes,
+    Job,
+    Listener,
+    RunEnded,
+    begin,
+    from_message,
+    identity,
+    own_ways,
+    read_result,
+    to_message,
+)
 from fastpe.kernels.compile.sources import source_digest
 from fastpe.tasks.registry import TASKS
 from fastpe.training import config_file
-from fastpe.training.config import TrainConfig
 from fastpe.training.events import Noted
 
 MISSING = "a cluster needs dask.distributed: pip install -e '.[cluster]' from a clone of fastpe"
@@ -181,7 +191,7 @@ def _outcome(one: Job, found: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _message(one: Job, facts: Mapping[str, str]) -> dict[str, Any]:
-    settings = one.config.to_dict()
+    settings = to_message(one.config)
     facts_of_run = {"config": settings, "path": str(one.path.absolute()), "versions": dict(facts)}
     return {**facts_of_run, **own_ways([settings])}
 
@@ -200,7 +210,7 @@ def do_run(message: Mapping[str, Any]) -> dict[str, str]:
         return {"differs": f"worker {host} cannot be used: it has {'; '.join(wrong)}"}
     registry.ENCODINGS.register_ways(message["encodings"])
     TASKS.register_ways(message["tasks"])
-    config, path = TrainConfig.from_dict(message["config"]), Path(message["path"])
+    config, path = from_message(message["config"]), Path(message["path"])
     key = identity(config)
     path = path.with_name(f"{path.name.rpartition('-')[0]}-{key[:12]}")
     try:

@@ -7,6 +7,7 @@ the users' encodings, the versions and the CPU. The digest of all this is the `i
 stored with the result. It is also part of the folder's name, so runs with different identities never share a folder.
 """
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -110,6 +111,19 @@ def own_ways(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found = registry.ENCODINGS.ways(), TASKS.ways()
     encodings, tasks = ({key: way for key, way in ways.items() if key in keys | named} for ways in found)
     return {"encodings": encodings, "tasks": tasks}
+
+
+def to_message(config: TrainConfig) -> dict[str, Any]:
+    """The settings of a run for another process, as plain JSON values with the content of the tokenizer."""
+    content = base64.b64encode(config.tokenizer_content).decode()
+    return config.to_dict() | ({"tokenizer_content": content} if content else {})
+
+
+def from_message(settings: Mapping[str, Any]) -> TrainConfig:
+    """The inverse of `to_message`."""
+    stored = {name: value for name, value in settings.items() if name != "tokenizer_content"}
+    content = base64.b64decode(settings.get("tokenizer_content", ""))
+    return TrainConfig.from_dict(stored, tokenizer_content=content)
 
 
 def identity(config: TrainConfig) -> str:

@@ -17,7 +17,16 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from fastpe.experiments.jobs import FolderOutcomes, Job, Listener, RunEnded, RunStepped, begin, own_ways
+from fastpe.experiments.jobs import (
+    FolderOutcomes,
+    Job,
+    Listener,
+    RunEnded,
+    RunStepped,
+    begin,
+    own_ways,
+    to_message,
+)
 from fastpe.training.events import Noted
 
 _ATTEMPTS = 3
@@ -96,7 +105,7 @@ class _Worker:
     def start(self, job: Job, attempt: int = 1, reached: int = 0) -> None:
         """Begin a run. `attempt` counts successive attempts without progress beyond the update number `reached`."""
         self.job, self.attempt, self.reached, self.fresh = job, attempt, reached, True
-        self.send({"config": job.config.to_dict(), "path": str(job.path), "identity": job.identity})
+        self.send({"config": to_message(job.config), "path": str(job.path), "identity": job.identity})
 
     def close(self) -> str:
         """End the process, by force if necessary, and return a phrase that says how it ended."""
@@ -191,7 +200,7 @@ class _Pool:
                 c.dropout > 0,
                 c.positions,
                 c.sight == "all",
-            ): c.to_dict()
+            ): to_message(c)
             for c in (one.config for one in jobs)
         }
         for attempt in range(1, _ATTEMPTS + 1):

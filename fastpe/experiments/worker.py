@@ -20,7 +20,7 @@ from typing import Any
 from fastpe.base import files
 from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
-from fastpe.experiments.jobs import seal
+from fastpe.experiments.jobs import from_message, seal
 from fastpe.kernels.compile import cache
 from fastpe.tasks.registry import TASKS
 from fastpe.training import result_file
@@ -63,10 +63,10 @@ def answer(job: dict[str, Any], send: Send) -> None:
         registry.ENCODINGS.register_ways(job["encodings"])
         TASKS.register_ways(job["tasks"])
         if "warm" in job:
-            warm([TrainConfig.from_dict(settings) for settings in job["warm"]])
+            warm([from_message(settings) for settings in job["warm"]])
             send({"warm": True})
         else:
-            config = TrainConfig.from_dict(job["config"])
+            config = from_message(job["config"])
             send({"result": do_run(Path(job["path"]), config, job["identity"], send)})
     except TrainingDiverged as error:
         send({"failed": str(error)})

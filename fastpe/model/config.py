@@ -423,8 +423,10 @@ class ModelConfig:
         return {f.name: _plain(value) for f, value in stored if not f.metadata or value != f.default}
 
     @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+    def from_dict(cls, settings: Mapping[str, Any], **unstored: Any) -> Self:
         """Build a configuration from the return value of `to_dict`. No setting may be missing or unknown.
+
+        `unstored` are settings that `to_dict` leaves out, such as `tokenizer_content` of a `TrainConfig`.
 
         Settings may come from an untrusted file. So the encoding, and the task of a `TrainConfig`, must be a key: a
         path raises an error.
@@ -451,7 +453,7 @@ class ModelConfig:
                 )
         if missing := [f.name for f in stored if f.name not in settings and not f.metadata]:
             raise ValueError(f"a configuration lacks {', '.join(missing)}")
-        return cls(**{**settings, **cls._known_names(settings)})
+        return cls(**{**settings, **cls._known_names(settings), **unstored})
 
     @classmethod
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:

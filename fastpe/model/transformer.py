@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base import validation
+from fastpe.base import files, validation
 from fastpe.model import dropout, model_file
 from fastpe.model.config import ModelConfig
 from fastpe.model.generation import Writing
@@ -174,6 +174,7 @@ class Transformer(Writing):
         """
         path = validation.path("path", path)
         if self.vocabulary is not None and self.vocabulary.content:
+            files.check_place(path)
             subwords.keep(path.parent, self.vocabulary.content)
         model_file.write(path, self.config, self.copies(), self.vocabulary)
 

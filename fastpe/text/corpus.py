@@ -22,7 +22,7 @@ from fastpe.base import files, stored, validation
 from fastpe.text import documents, subwords, token_files
 from fastpe.text.characters import MARK, Cleaner, characters, to_disk, unescaped
 from fastpe.text.documents import cut_at, index_of, nearest
-from fastpe.text.vocabulary import KINDS, MOST_CHARACTERS, UnknownSymbols, Vocabulary, named
+from fastpe.text.vocabulary import KINDS, MOST_CHARACTERS, WITHOUT_FILE, UnknownSymbols, Vocabulary, named
 
 Array = np.ndarray[Any, Any]
 
@@ -191,7 +191,7 @@ def read(
         return _last.corpus
     if inside:
         _refuse_binaries(found)
-    else:
+    elif kind not in WITHOUT_FILE:
         token_files.refuse_others(given)
     if not any(each.stat().st_size for each in found):
         raise ValueError(f"data {given} is empty")
@@ -452,7 +452,8 @@ def _of_subwords(
 def _of_tokens(path: Path, vocabulary: Vocabulary | None, separator: str, size: int | None) -> Corpus:
     if size is not None:
         raise ValueError(
-            f"tokens 'bpe:{size}' are trained on a text, but data {path} holds tokens: name their tokenizer"
+            f"tokens 'bpe:{size}' are trained on a text, but data {path} holds tokens: name their tokenizer, --tokens "
+            "FILE (in Python: the task option tokens)"
         )
     _refuse_devices(path)
     tokens = token_files.read(path)
@@ -460,7 +461,9 @@ def _of_tokens(path: Path, vocabulary: Vocabulary | None, separator: str, size: 
     if vocabulary is None:
         vocabulary = Vocabulary("ids", tokens=max(2, most + 1))
         changed = f"the vocabulary has {vocabulary.size} tokens, up to the largest one"
-    elif most >= vocabulary.size:
+    if vocabulary.kind == "tokenizer":
+        _ = vocabulary.subwords  # raises if its file is missing: bits per byte need it
+    if most >= vocabulary.size:
         raise ValueError(f"vocabulary must be at least {most + 1}, because data {path} has the token {most}")
     edges = np.array([0, len(tokens)])
     if separator:

@@ -60,12 +60,16 @@ class Encoded(NamedTuple):
 def encoded(found: Sequence[Path], vocabulary: Vocabulary, separator: str) -> Encoded:
     """Encode the documents of files, each as a whole, with a tokenizer."""
     made = Encoded(np.empty(0), np.empty(0), [0], [], set(), False)
-    restored, separated = True, False
+    restored, separated, left = True, False, 0
     with tempfile.TemporaryFile() as tokens, tempfile.TemporaryFile() as sizes:
         for path in found:
             digest, cleaner = hashlib.sha256(), Cleaner("")
             for text, ends in documents(path, separator, cleaner, digest.update):
                 own, widths, same = vocabulary.subwords.measured(text)
+                left += len(text.encode()) - int(widths.sum())  # the bytes of a document without tokens
+                if len(own):
+                    widths[0] += left
+                    left = 0
                 to_disk(tokens.write, own.astype(vocabulary.dtype).tobytes())
                 to_disk(sizes.write, widths.astype(np.uint32).tobytes())
                 restored = restored and same
@@ -81,9 +85,11 @@ def encoded(found: Sequence[Path], vocabulary: Vocabulary, separator: str) -> En
             made.changed.add("its tokens do not restore it exactly; bits per byte count the bytes of the text")
         to_disk(tokens.flush)
         to_disk(sizes.flush)
+        bytes_of = np.memmap(sizes, np.uint32, mode="r+")
+        bytes_of[-1] += left
         return made._replace(
             tokens=np.asarray(np.memmap(tokens, vocabulary.dtype, mode="r")),
-            sizes=np.asarray(np.memmap(sizes, np.uint32, mode="r")),
+            sizes=np.asarray(bytes_of),
             separated=separated,
         )
 

@@ -24,7 +24,9 @@ Array = np.ndarray[Any, Any]
 
 NAME = "tokenizer.json"
 LEAST, MOST = 257, 2**20  # sizes of a vocabulary: a byte-pair encoding has the 256 bytes, and at least one pair
-MOST_BYTES = 2**26  # of a file; that of a vocabulary of 256,000 tokens has 2**25
+MOST_BYTES = 2**26  # of a file, and of all pieces of a text; a file of 256,000 tokens has 2**25
+_MOST_STEPS = 100  # of a decoder; that of SentencePiece has four
+_LONGEST = 2**16  # characters of a token after a replacement
 _SPECIFICATION = re.compile(r"bpe:([0-9]{1,9})")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -86,12 +88,19 @@ class Subwords:
         self.pieces = [b""] * self.size
         decoder = self._tokenizer.decoder
         joining = _joining(None if decoder is None else json.loads(decoder.__getstate__()))
+        total = 0
         for token, number in tokens.items():
             self.pieces[number] = token.encode() if number in added else _piece(token, joining)
+            total += len(self.pieces[number])
+            if total > MOST_BYTES:
+                raise ValueError(f"its decoder makes more than {MOST_BYTES} bytes of its tokens")
 
     @cached_property
     def widths(self) -> Array:
-        """Number of bytes that each token adds to a text, (size,) int64; 0 for special tokens."""
+        """Number of bytes that each token of a file of tokens stands for, (size,) int64; 0 for special tokens.
+
+        There, special tokens mark the ends of documents. In a text, they are written out (see `measured`).
+        """
         found = np.array([len(piece) for piece in self.pieces], np.int64)
         found[list(self.special)] = 0
         return found
@@ -112,20 +121,20 @@ class Subwords:
     def measured(self, text: str) -> tuple[Array, Array, bool]:
         """The tokens of a document, the number of its bytes that each of them stands for, and whether they restore it.
 
-        The numbers are those of `widths` if the tokens give the document back. Otherwise, for example after a
+        The numbers are those of `pieces` if the tokens give the document back. Otherwise, for example after a
         normalization to lower case, each token stands for the bytes from the end of the token before it to its own end,
-        and the last one also for the bytes after it. Special tokens stand for no bytes.
+        and the last one also for the bytes after it. Their sum is the number of bytes of the document, unless it has no
+        tokens.
         """
         encoding = self._encoding(text)
         tokens = np.array(encoding.ids, np.int64)
         joined = self.joined(encoding.ids)
         if joined == text.encode():
-            return tokens, self.widths[tokens], True
+            return tokens, np.array([len(self.pieces[token]) for token in encoding.ids], np.int64), True
         before = np.concatenate([[0], np.cumsum([len(letter.encode()) for letter in text])])
         ends = np.maximum.accumulate([end for _, end in encoding.offsets] or [0])
         ends[-1] = len(text)
         sizes = np.diff(before[ends], prepend=0)[: len(tokens)]
-        sizes[np.isin(tokens, list(self.special))] = 0
         return tokens, sizes, joined == b" " + text.encode() and self.prepends
 
     def _encoding(self, text: str) -> Any:
@@ -157,25 +166,22 @@ def package() -> Any:
     return tokenizers
 
 
-def read(path: Path, digest: str | None = None) -> bytes:
-    """Read and check the file of a tokenizer; with `digest`, a file with another SHA-256 is refused without a look.
+def read(path: Path, known: str | None = None) -> bytes:
+    """Read and check the file of a tokenizer. A file with the SHA-256 `known` is not checked again.
 
     Raises
     ------
     OSError
         If it cannot be read.
     DamagedFileError
-        If it is no tokenizer, or has another SHA-256.
+        If it is no tokenizer.
     ModuleNotFoundError
         If the package `tokenizers` is not installed.
     """
     content = files.read_file(path, MOST_BYTES)
-    if digest is not None:
-        if digest_of(content) != digest:
-            raise damaged(path, f"its SHA-256 is not {stored.cut(digest, 64)}, which is that of the model's tokenizer")
-        return content  # it was checked when it was first read
     try:
-        opened(content)
+        if digest_of(content) != known:
+            opened(content)
     except ValueError as error:
         raise damaged(path, f"it is no tokenizer.json that the package tokenizers can read: {error}") from None
     return content
@@ -190,7 +196,12 @@ def kept(folder: Path, digest: str) -> bytes:
         If it has another SHA-256.
     """
     path = folder / NAME
-    return read(path, digest) if os.path.lexists(path) else b""
+    if not os.path.lexists(path):
+        return b""
+    content = files.read_file(path, MOST_BYTES)
+    if digest_of(content) != digest:
+        raise damaged(path, f"its SHA-256 is not {stored.cut(digest, 64)}, which is that of the model's tokenizer")
+    return content
 
 
 def keep(folder: Path, content: bytes) -> None:
@@ -252,6 +263,8 @@ def _joining(decoder: Any) -> list[dict[str, Any]]:
     if decoder is None:
         return [{"type": "spaces"}]
     steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    if len(steps) > _MOST_STEPS:
+        raise ValueError(f"its decoder has {len(steps)} steps: at most {_MOST_STEPS} are supported")
     for step in steps:
         known = step["type"] in ("ByteLevel", "ByteFallback", "Metaspace", "WordPiece", "BPEDecoder", "Fuse", "Strip")
         if not known and not (step["type"] == "Replace" and "String" in step["pattern"]):
@@ -274,16 +287,23 @@ def _piece(token: str, joining: list[dict[str, Any]]) -> bytes:
             case "ByteFallback" if found := _BYTE_TOKEN.fullmatch(token):
                 return bytes([int(found[1], 16)])
             case "Metaspace":
-                token = token.replace(step["replacement"], " ")
+                token = _replaced(token, step["replacement"], " ")
             case "Replace":
-                token = token.replace(step["pattern"]["String"], step["content"])
+                token = _replaced(token, step["pattern"]["String"], step["content"])
             case "WordPiece":
                 token = token.removeprefix(step["prefix"]) if token.startswith(step["prefix"]) else f" {token}"
             case "BPEDecoder":
-                token = token.replace(step["suffix"], " ")
+                token = _replaced(token, step["suffix"], " ")
             case "spaces":
                 token = f" {token}"
     return token.encode()
+
+
+def _replaced(token: str, old: str, new: str) -> str:
+    """Replace a part of a token, unless the result is so long that no tokenizer can mean it."""
+    if len(token) + token.count(old) * len(new) > max(len(token), _LONGEST):
+        raise ValueError(f"its decoder makes a token of more than {_LONGEST} characters")
+    return token.replace(old, new)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The files are memory-mapped, not copied. Files of pickles are never read.
 
 from __future__ import annotations
 
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,9 @@ def _bin(path: Path) -> Array:
 def _npy(path: Path) -> Array:
     try:
         found = np.lib.format.open_memmap(path, mode="r")  # refuses arrays of objects, which are pickles
-    except (ValueError, EOFError, OverflowError, MemoryError, SyntaxError, TypeError) as error:
+    except (
+        ValueError, EOFError, OverflowError, MemoryError, SyntaxError, TypeError, RecursionError, tokenize.TokenError,
+    ) as error:  # fmt: skip
         said = stored.cut(stored.printable(str(error)), 200)
         raise ValueError(f"data {path} is no .npy file of integers: {said}") from None
     if found.ndim != 1 or found.dtype.kind not in "iu":

@@ -14,7 +14,9 @@ from fastpe.text import subwords
 
 Array = np.ndarray[Any, Any]
 
-KINDS = ("bytes", "characters", "tokenizer", "ids")
+WITHOUT_FILE = ("bytes", "characters")
+"""Kinds of tokens whose number follows from the text."""
+KINDS = (*WITHOUT_FILE, "tokenizer", "ids")
 _BYTES = 256
 MOST_CHARACTERS = 2**16  # largest number of characters of an alphabet; a text in many languages has fewer
 _CODES = 0x110000  # code points of Unicode
@@ -43,7 +45,7 @@ class Vocabulary:
     digest : str
         The SHA-256 of the tokenizer's file.
     content : bytes
-        The content of this file; b"" if it is not at hand. Then text is neither encoded nor decoded.
+        The content of this file; b"" if it is missing. Then text is neither encoded nor decoded.
 
     Raises
     ------
@@ -79,6 +81,8 @@ class Vocabulary:
             raise ValueError(f"alphabet must be characters in order, each once, not {stored.cut(self.alphabet, 40)!r}")
         if len(self.alphabet) > MOST_CHARACTERS:
             raise ValueError(f"alphabet must have at most 2**16 characters, not {len(self.alphabet)}: use bytes")
+        if self.kind not in WITHOUT_FILE and self.tokens < 2:
+            raise ValueError(f"tokens must be at least 2 for {self.kind}, not {self.tokens}")
 
     @classmethod
     def of(cls, text: str) -> Vocabulary:
@@ -87,7 +91,9 @@ class Vocabulary:
 
     @classmethod
     def of_tokenizer(cls, content: bytes, tokens: int | None = None) -> Vocabulary:
-        """The vocabulary of a tokenizer.json. tokens: number of tokens, if it is larger than the tokenizer's.
+        """The vocabulary of a tokenizer.json.
+
+        tokens: number of tokens of the model; by default that of the tokenizer.
 
         Raises
         ------
@@ -111,18 +117,24 @@ class Vocabulary:
         Raises
         ------
         ValueError
-            If its file is not at hand, or tokens are ids.
+            If its file is missing or has more tokens than the vocabulary, or if tokens are ids.
         ModuleNotFoundError
             If the package `tokenizers` is not installed.
         """
         if self.kind == "ids":
-            raise ValueError("the text of these tokens is unknown: name their tokenizer, --tokens FILE")
+            raise ValueError(
+                "the text of these tokens is unknown: train the model with their tokenizer, --tokens FILE (in Python: "
+                "the task option tokens)"
+            )
         if not self.content:
             raise ValueError(
                 f"the tokenizer of this model, a {subwords.NAME} with the SHA-256 {self.digest}, is missing: put it "
                 "into the folder of the model"
             )
-        return subwords.opened(self.content)
+        found = subwords.opened(self.content)
+        if found.size > self.tokens:
+            raise ValueError(f"the tokenizer has {found.size} tokens, more than the {self.tokens} of the model")
+        return found
 
     @property
     def digits(self) -> tuple[int, ...]:
@@ -213,8 +225,8 @@ class Vocabulary:
 
     @cached_property
     def widths(self) -> Array:
-        """Number of bytes of every token in UTF-8, (size,) int64; special tokens of a tokenizer have none."""
-        if self.kind not in ("bytes", "characters"):
+        """Number of bytes of every token in UTF-8, (size,) int64; 0 for special tokens (see `Subwords.widths`)."""
+        if self.kind not in WITHOUT_FILE:
             return np.concatenate([own := self.subwords.widths, np.zeros(self.size - len(own), np.int64)])
         found = np.ones(self.size, np.int64)
         found[: len(self.alphabet)] = [len(c.encode("utf-8", "surrogatepass")) for c in self.alphabet]
@@ -228,9 +240,7 @@ class Vocabulary:
     def to_dict(self) -> dict[str, Any]:
         """The vocabulary as plain JSON values, without the tokenizer's file; `from_dict` is its inverse."""
         stated = {"kind": self.kind, "alphabet": self.alphabet}
-        return (
-            stated | ({"tokens": self.tokens} if self.tokens else {}) | ({"sha256": self.digest} if self.digest else {})
-        )
+        return stated | {name: fact for name, fact in (("tokens", self.tokens), ("sha256", self.digest)) if fact}
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any], content: bytes = b"") -> Vocabulary:

@@ -10,7 +10,7 @@ from fastpe.encodings.needed import needed
 from fastpe.model.config import IF_SET, ModelConfig, Options
 from fastpe.model.positions import canonical, completed
 from fastpe.tasks import sizes
-from fastpe.tasks.registry import TASKS, choose
+from fastpe.tasks.registry import TASKS, choose, load_task
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
 from fastpe.training.lengths import checked_lengths, positions_of, usual_lengths
@@ -278,16 +278,23 @@ class TrainConfig(ModelConfig):
         from fastpe.text.vocabulary import Vocabulary
 
         tokens = self._tokens
-        if tokens not in ("ids", "tokenizer") and subwords.specified(tokens) is None:
+        trained = subwords.specified(tokens) is not None
+        known = self.tokenizer is not None and self.vocabulary is not None
+        if trained and self.vocabulary is not None and self.tokenizer is None:
+            raise ValueError(f"vocabulary must be None for tokens {tokens!r}, which set it, not {self.vocabulary}")
+        if tokens not in ("ids", "tokenizer") and not trained:
             try:
-                self._set("tokenizer_content", subwords.read(path("tokens", tokens)))
+                self._set("tokenizer_content", subwords.read(path("tokens", tokens), self.tokenizer))
             except FileNotFoundError:
-                raise ValueError(
-                    "option 'tokens' of task 'text' must be bytes, characters, ids, bpe:N or the path of a "
-                    f"{subwords.NAME}, not {tokens!r}, which does not exist"
-                ) from None
+                if not known:  # the settings of a finished run do not need the file
+                    raise ValueError(
+                        "option 'tokens' of task 'text' must be bytes, characters, ids, bpe:N or the path of a "
+                        f"{subwords.NAME}, not {tokens!r}, which does not exist"
+                    ) from None
             tokens = "tokenizer"
         self._set("task_options", Options({**self.task_options, "tokens": tokens}))
+        if known and subwords.digest_of(self.tokenizer_content) == self.tokenizer:
+            return  # it was opened when the settings were made: the package `tokenizers` is needed only for text
         if self.tokenizer_content:
             self._take(Vocabulary.of_tokenizer(self.tokenizer_content, self.vocabulary))
         elif tokens == "tokenizer" and self.tokenizer is None:
@@ -324,7 +331,7 @@ class TrainConfig(ModelConfig):
         return found
 
     def with_tokenizer(self) -> Self:
-        """Return a copy that has the content of its tokenizer, if it was trained on the text and its file is missing.
+        """Return a copy that has the content of its tokenizer, trained again on the text if its file is missing.
 
         >>> TrainConfig("nope").with_tokenizer() == TrainConfig("nope")
         True
@@ -410,10 +417,10 @@ class TrainConfig(ModelConfig):
         These settings may change: `encoding`, `options`, `train_length`, `positions`, `sight`, `dropout`, `precision`,
         and all settings that are not the model's. All parameters of the model are carried over, and those of the
         encoding that fit. Others are left out, or start with their initial values; the run's notes and its config.json
-        name them. If `rope` becomes `rope_yarn` or a similar encoding, that has the same `base`, `pairs` and `rotated`.
-        The encoding is built for the same length as in `run` (`encoding_length`); the `factor` of `rope_yarn` and
-        similar encodings is relative to this length. If the new length is longer, the table of `learned` is resized as
-        by `fastpe.resize`.
+        name them. Terms that both encodings have keep their options. If `rope` becomes `rope_yarn` or a similar
+        encoding, that has the same `base`, `pairs` and `rotated`. The encoding is built for the same length as in `run`
+        (`encoding_length`); the `factor` of `rope_yarn` and similar encodings is relative to this length. If the new
+        length is longer, the table of `learned` is resized as by `fastpe.resize`.
 
         If `rope` becomes ``"nope"``, training continues without position encoding (DroPE, Gelberg et al. 2025,
         arXiv:2512.12167).
@@ -455,18 +462,14 @@ class TrainConfig(ModelConfig):
 
     @classmethod
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
-        from fastpe.text import subwords
-
-        tokens = dict(settings["task_options"]).get("tokens", "bytes")
-        if tokens not in (*_FIXED, "ids", "tokenizer") and subwords.specified(str(tokens)) is None:
-            raise ValueError(f"stored tokens cannot be a path, as {shown(tokens)} is")
-        if settings["task"] == "text":
+        task = TASKS.known(settings["task"])
+        if load_task(task).kind == "text":
             from fastpe.text import subwords
 
             tokens = dict(settings["task_options"]).get("tokens", "bytes")
             if tokens not in (*_FIXED, "ids", "tokenizer") and subwords.specified(str(tokens)) is None:
-                raise ValueError(f"stored tokens must be a word, not {shown(tokens)}: a path is not opened")
-        return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
+                raise ValueError(f"stored tokens cannot be a path, as {shown(tokens)} is")
+        return {**super()._known_names(settings), "task": task}
 
     def tested(self) -> Self:
         """Return a copy of these settings that also has the options needed in tests beyond the training length.

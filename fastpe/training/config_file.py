@@ -143,11 +143,12 @@ def read_config(folder: str | Path) -> TrainConfig | None:
     except ValueError as error:
         raise RunError(str(error)) from error
     try:
-        config = TrainConfig.from_dict(record["config"])
+        settings, unstored = record["config"], dict[str, Any]()
+        if isinstance(known := settings.get("tokenizer"), str):
+            unstored["tokenizer_content"] = subwords.kept(folder, known)
+        config = TrainConfig.from_dict(settings, **unstored)
         if "text" in record and config.symbols is not None:
             config = replace(config, text_places=(config.data, record["text"]))
-        if config.tokenizer is not None:
-            config = replace(config, tokenizer_content=subwords.kept(folder, config.tokenizer))
     except DamagedFileError:  # the tokenizer
         raise
     except (ValueError, TypeError) as error:
@@ -205,6 +206,8 @@ def note_environment(record: dict[str, Any], **facts: Any) -> str | None:
 def continued(folder: Path, stored: TrainConfig, config: TrainConfig) -> TrainConfig:
     """Return the settings of a continued run: the stored ones, with the epochs and the text path of `config`.
 
+    If the run has lost its tokenizer.json, it is that of `config`.
+
     Raises
     ------
     RunError
@@ -226,7 +229,8 @@ def continued(folder: Path, stored: TrainConfig, config: TrainConfig) -> TrainCo
     if set(changed) - {"epochs"}:
         told = "; ".join(f"{name} was {before.get(name)!r}, now {now.get(name)!r}" for name in changed)
         raise RunError(f"run {folder} cannot be resumed with other settings: {told}. {how}")
-    found = replace(stored, epochs=config.epochs, text_places=places)
+    content = stored.tokenizer_content or config.tokenizer_content
+    found = replace(stored, epochs=config.epochs, text_places=places, tokenizer_content=content)
     if found.symbols is not None and (found.text_places != stored.text_places or "epochs" in changed):
         found.read_text()  # raises before anything is written
     return found

@@ -260,8 +260,13 @@ def _train(
     state = _State(model, optimiser(config, model))
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
-        if resume and result is None:
-            check_data(config)
+        if resume:
+            if result is None:
+                check_data(config)
+            config = config.with_tokenizer()
+            model.vocabulary = config.symbols
+            if run is not None:
+                run.keep_tokenizer(config.tokenizer_content)
         lacking = (
             _start(config, run, model, begin) if config.start_from is not None and state.progress.step == 0 else []
         )

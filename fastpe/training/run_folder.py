@@ -114,8 +114,10 @@ class Run:
             with contextlib.suppress(PermissionError):  # the parent may be writable but not readable
                 files.sync_folder(self.path.parent)
             config_file.write(self.path, self._record)
-            self._keep_tokenizer()
+            self.keep_tokenizer(self.config.tokenizer_content)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                (self.path / config_file.NAME).unlink()
             if error.errno is None:  # a signal handler raised it, not the operating system
                 raise
             raise config_file.unwritable(self.path, error) from error
@@ -167,7 +169,7 @@ class Run:
                 run._record = config_file.read(path)
                 if run.config.epochs != stored.epochs:
                     run._set_epochs(stored)
-                run._keep_tokenizer()
+                run.keep_tokenizer(run.config.tokenizer_content)
                 run._note_environment()
                 if run.config.text_places != stored.text_places and config_file.note_text(run._record, run.config):
                     config_file.write(path, run._record)
@@ -176,10 +178,10 @@ class Run:
             raise
         return run
 
-    def _keep_tokenizer(self) -> None:
-        """Write the tokenizer, unless the folder has it."""
-        if self.config.tokenizer_content and not os.path.lexists(self.path / subwords.NAME):
-            files.write_file(self.path / subwords.NAME, self.config.tokenizer_content)
+    def keep_tokenizer(self, content: bytes) -> None:
+        """Write the content of the tokenizer, if there is one, unless the folder has it."""
+        if content and not os.path.lexists(self.path / subwords.NAME):
+            files.write_file(self.path / subwords.NAME, content)
 
     def _note_environment(self) -> None:
         """Record, with a note, that an unfinished run continues with other versions or on another CPU."""

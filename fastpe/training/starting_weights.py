@@ -84,7 +84,7 @@ def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], g
             fixed = f"{name} must be {getattr(made, name)!r}, as in {origin.path}, whose weights the run starts with"
             raise ValueError(f"{fixed}, not {given[name]!r}")
     encoding = made.encoding if encoding is None else registry.canonical(registry.resolve(encoding))
-    kept = made.options if encoding == made.encoding else _rotary_options(origin, encoding)
+    kept = made.options if encoding == made.encoding else _options(origin, encoding)
     own = {name: getattr(made, name) for name in (*FIXED, *KEPT)} | _of_task(origin, given)
     length = made.made_for
     if encoding != made.encoding and made.positions.startswith("offset:"):  # rows of a table that is left out
@@ -200,19 +200,24 @@ def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _rotary_options(origin: Origin, encoding: str) -> dict[str, Any]:
-    """Return the options of rotations (base, pairs, width) that a new encoding must share with the origin's encoding.
+def _options(origin: Origin, encoding: str) -> dict[str, Any]:
+    """Return the options that the terms of a new encoding take over from the origin's encoding.
 
-    Terms of sums are compared in order.
+    A term that stays keeps all its options. Rotations that replace others, in order, keep base, pairs and rotated.
     """
     made = origin.model.config
     old, new = registry.parse_all(made.encoding, made.options), registry.parse_all(encoding)
-    if len(old) != len(new):
-        return {}
+    before, after = ({part.scheme: part for part in parts} for parts in (old, new))
+    gone, added = (
+        [part for part in parts if part.scheme not in others and not part.options.keys().isdisjoint(_ROTARY)]
+        for parts, others in ((old, after), (new, before))
+    )
+    stays = [(before[each.scheme], each, tuple(each.options)) for each in new if each.scheme in before]
+    replaced = [(here, there, _ROTARY) for here, there in zip(gone, added, strict=False)]
     return {
         name if len(new) == 1 else f"{there.scheme}.{name}": here.options[name]
-        for here, there in zip(old, new, strict=True)
-        for name in _ROTARY
+        for here, there, names in (*stays, *replaced)
+        for name in names
         if name in here.options and name in there.options and here.options[name] != there.options[name]
     }
 

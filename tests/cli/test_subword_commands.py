@@ -85,7 +85,7 @@ def test_a_file_of_tokens(inside, tmp_path):
     assert "nats per token" in found.stdout
     assert "bits per byte" not in found.stdout
     line = refused(2, "generate", tmp_path / "ids", "The")
-    assert "the text of these tokens is unknown: name their tokenizer, --tokens FILE" in line
+    assert "the text of these tokens is unknown: train the model with their tokenizer, --tokens FILE" in line
     assert fastpe("evaluate", tmp_path / "ids", "--length-curve", "--test-lengths", "8").exit_code == 0
 
 
@@ -103,14 +103,23 @@ def test_training_goes_on_without_positions(inside, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--data text.txt --tokens words", "must be bytes, characters, ids, bpe:N or the path of a tokenizer.json"),
+        (
+            "--data text.txt --tokens words",
+            "--tokens of task 'text' must be bytes, characters, ids, bpe:N or the path of a tokenizer.json",
+        ),
         (
             "--data text.txt --tokens bpe:10",
-            "--task-option tokens of task 'text' must be bpe:N with N from 257 to 1048576",
+            "--tokens of task 'text' must be bpe:N with N from 257 to 1048576",
         ),
         ("--data text.txt --tokens text.txt", "text.txt is damaged: it is no tokenizer.json that the package"),
-        ("--data text.txt --tokens ids", "--data must be a file of tokens, .bin or .npy"),
-        ("--data train.bin --tokens bpe:300", "are trained on a text, but data train.bin holds tokens"),
+        (
+            "--data text.txt --tokens ids",
+            "--data must be a file of tokens, .bin or .npy, for --tokens ids, not text.txt",
+        ),
+        (
+            "--data train.bin --tokens bpe:300",
+            "--tokens bpe:300 are trained on a text, but data train.bin holds tokens",
+        ),
         ("--data train.bin --vocabulary 500", "--vocabulary must be at least 600"),
         ("--data text.txt --vocabulary 500", "--vocabulary must be None for task 'text'"),
     ],
@@ -133,7 +142,11 @@ def test_a_missing_package_costs_one_line(inside, tmp_path, monkeypatch):
 @pytest.mark.full("starts processes")
 @pytest.mark.parametrize(
     ("data", "tokens", "unit"),
-    [("text.txt", "bpe:280", "bits per byte"), ("train.bin", "ids", "nats per token")],
+    [
+        ("text.txt", "bpe:280", "bits per byte"),
+        ("text.txt", "tokenizer.json", "bits per byte"),
+        ("train.bin", "ids", "nats per token"),
+    ],
 )
 def test_a_study_of_tokens(inside, tmp_path, data, tokens, unit):
     """It is judged by bits per byte, and by the loss if the text of the tokens is unknown."""
@@ -157,6 +170,8 @@ def test_a_study_of_tokens(inside, tmp_path, data, tokens, unit):
     found = fastpe("compare", "--study", tmp_path / "study.toml", "--out", tmp_path / "out", "--workers", "1")
     assert found.exit_code == 0, found.output
     assert unit in " ".join(found.stdout.split())
+    for run in (tmp_path / "out" / "runs").iterdir():
+        assert (run / "tokenizer.json").exists() == (tokens != "ids")
     page = (tmp_path / "out" / "report.html").read_text()
     assert unit.replace("bits per byte", "bits/byte").replace("nats per token", "nats/token") in page
     assert (tmp_path / "out" / "results.csv").read_text().count("bits_per_byte") > 0

@@ -198,7 +198,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("evaluate run0 --receptive-field --test-lengths 8,16", "uses blocks of one length"),
         ("evaluate run0 --length-curve --data short1", "--data short1 must have at least two tokens, not 1"),
         ("train --encoding rope --task text --data short", "--train-length must be below the 9 tokens that"),
-        ("train --encoding rope --task sort --tokens bytes", "--task-option tokens of task 'sort' is unknown"),
+        ("train --encoding rope --task sort --tokens bytes", "--tokens of task 'sort' is unknown"),
         ("check text", "task 'text' cannot be checked"),
     ],
 )

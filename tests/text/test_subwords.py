@@ -58,13 +58,16 @@ def test_word_pieces_are_joined_as_words():
     assert vocabulary.continuation(vocabulary.encode("the cats sat")) == " the cats sat"
 
 
-def test_special_tokens_count_no_bytes_and_are_written():
+def test_special_tokens_in_a_text_count_their_bytes():
+    """In a file of tokens, they mark the ends of documents and count none."""
     content = made.with_special(BYTES, "<|end|>")
     own, text = Subwords(content), "a<|end|>b"
     tokens, sizes, restored = own.measured(text)
-    assert (tokens.tolist(), sizes.tolist(), restored) == ([64, 300, 65], [1, 0, 1], True)
+    assert (tokens.tolist(), sizes.tolist(), restored) == ([64, 300, 65], [1, 7, 1], True)
     assert own.widths[300] == 0
     assert own.joined(tokens) == text.encode()
+    changing = Subwords(made.with_special(made.lower_case(), "<|end|>"))
+    assert changing.measured("A<|end|>Ä")[1].sum() == len("A<|end|>Ä".encode())
 
 
 def test_a_tokenizer_neither_cuts_nor_pads_nor_draws_nor_adds():
@@ -124,14 +127,36 @@ def test_a_vocabulary_without_its_file_still_has_a_size():
         Vocabulary.of_tokenizer(BYTES, 9)
 
 
+def test_a_tokenizer_with_more_tokens_than_the_vocabulary_is_refused():
+    """Or its tokens would be cut to the type of the vocabulary."""
+    wrong = Vocabulary("tokenizer", "", 250, subwords.digest_of(BYTES), BYTES)
+    for call in (wrong.encode, lambda text: wrong.decode([1])):
+        with pytest.raises(ValueError, match="the tokenizer has 300 tokens, more than the 250 of the model"):
+            call("a")
+    for kind in ("tokenizer", "ids"):
+        with pytest.raises(ValueError, match=f"tokens must be at least 2 for {kind}, not 1"):
+            Vocabulary(kind, tokens=1)
+
+
 def test_ids_have_no_text():
     ids = Vocabulary("ids", tokens=70_000)
     assert (ids.size, ids.dtype, ids.digits, ids.bytes_in(np.array([1]))) == (70_000, np.uint32, (), None)
     for call in (ids.encode, ids.decode):
         with pytest.raises(
-            ValueError, match="the text of these tokens is unknown: name their tokenizer, --tokens FILE"
+            ValueError, match="the text of these tokens is unknown: train the model with their tokenizer, --tokens"
         ):
             call("a" if call == ids.encode else [1])
+
+
+def replacing(old, new):
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+
+def test_a_decoder_cannot_ask_for_much_memory(monkeypatch):
+    """Also if every single token is short enough."""
+    monkeypatch.setattr(subwords, "MOST_BYTES", 10_000)
+    with pytest.raises(ValueError, match="its decoder makes more than 10000 bytes of its tokens"):
+        Subwords(made.changed(BYTES, decoder=replacing("", "b" * 50)))
 
 
 NO_MODEL = '{"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":%s,"merges":%s}}'
@@ -156,6 +181,12 @@ NO_MODEL = '{"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":%s,
          "its decoder 'CTC' is not supported"),
         (made.changed(BYTES, decoder={"type": "Replace", "pattern": {"Regex": "a+"}, "content": "b"}),
          "its decoder 'Replace' is not supported"),
+        (made.changed(BYTES, decoder=replacing("a", "b" * 10**6)), "its decoder makes a token of more than 65536"),
+        (made.changed(BYTES, decoder=replacing("", "b" * 10**6)), "its decoder makes a token of more than 65536"),
+        (made.changed(BYTES, decoder={"type": "Sequence", "decoders": [replacing("a", "aa")] * 60}),
+         "its decoder makes a token of more than 65536"),
+        (made.changed(BYTES, decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}] * 101}),
+         "its decoder has 101 steps: at most 100 are supported"),
     ],
 )  # fmt: skip
 def test_what_is_no_tokenizer_costs_one_line(content, message, tmp_path):
@@ -173,7 +204,7 @@ def test_places_that_are_no_file(tmp_path):
         subwords.read(tmp_path / "none")
     (tmp_path / "tokenizer.json").write_bytes(BYTES)
     with pytest.raises(DamagedFileError, match="its SHA-256 is not 00, which is that of the model's tokenizer"):
-        subwords.read(tmp_path / "tokenizer.json", "00")
+        subwords.kept(tmp_path, "00")
 
 
 def test_a_missing_package_is_named(monkeypatch):

@@ -106,6 +106,8 @@ def saved(array):
         ("a.npy", header("<i8", (-5,)) + b"ab", r"is no \.npy file of integers|is empty"),
         ("a.npy", b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, r"is no \.npy file of integers"),
         ("a.npy", saved(np.arange(9))[:-8], r"is no \.npy file of integers"),
+        ("a.npy", saved(np.arange(9)).replace(b"(9,)", b"(9, "), r"is no \.npy file of integers"),
+        ("a.npy", saved(np.arange(9)).replace(b"}", b"("), r"is no \.npy file of integers"),
     ],
 )  # fmt: skip
 def test_other_files_cost_one_line(tmp_path, name, content, message):
@@ -129,6 +131,9 @@ def test_only_names_tell_files_of_tokens(tmp_path):
     TOKENS.tofile(tmp_path / "a.bin")
     assert read(tmp_path / "a.bin", "bytes").tokens.tobytes() == TOKENS.tobytes()
     assert (token_files.holds("a.BIN"), token_files.holds("a.txt")) == (True, False)
+    for name in ("a.pkl", "a.pt", "a.idx"):  # bytes are neither unpickled nor decoded
+        TOKENS.tofile(tmp_path / name)
+        assert read(tmp_path / name, "bytes").tokens.tobytes() == TOKENS.tobytes()
     (tmp_path / "a.txt").write_text("abc")
     with pytest.raises(ValueError, match=r"data must be a file of tokens, \.bin or \.npy, for tokens 'ids'"):
         read(tmp_path / "a.txt", "ids")

@@ -108,6 +108,21 @@ def test_rope_becomes_yarn_for_the_old_length_with_the_old_pairs(runs):
     np.testing.assert_array_equal(Transformer(automatic.model).slots(24)["angles"], given)
 
 
+@pytest.mark.parametrize(
+    ("origin", "options", "encoding", "expected"),
+    [
+        ("rope", {"base": 500.0}, "rope+alibi", {"rope.base": 500.0}),
+        ("rope+alibi", {"rope.base": 500.0, "alibi.slope": 0.25}, "rope", {"base": 500.0}),
+        ("rope+alibi", {"rope.base": 500.0, "alibi.slope": 0.25}, "alibi+rope_yarn",
+         {"alibi.slope": 0.25, "rope_yarn.base": 500.0, "rope_yarn.pairs": "interleaved"}),
+        ("rope+alibi", {"rope.base": 500.0, "alibi.slope": 0.25}, "nope", {}),
+    ],
+)  # fmt: skip
+def test_terms_of_sums_keep_their_options(tmp_path, origin, options, encoding, expected):
+    Transformer(TrainConfig(origin, options, **SMALL).model).save(tmp_path / "model.safetensors")
+    assert dict(starting(tmp_path / "model.safetensors", encoding, test_lengths=(6,)).options) == expected
+
+
 def test_the_origin_is_recorded_and_not_needed_again(runs, tmp_path):
     origin = shutil.copytree(runs / "rope", tmp_path / "origin")
     whole = train(starting(origin), out=tmp_path / "whole", progress=False)

@@ -1,8 +1,10 @@
 """Training on subwords and on files of tokens: the parts of a text, bits per byte, run folders, and what is refused."""
 
+import errno
 import json
 import math
 import pickle
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +16,7 @@ from tokenizers import Tokenizer
 from fastpe import TrainConfig, length_curve, load, receptive_field, train
 from fastpe.base import files
 from fastpe.base.stored import DamagedFileError
+from fastpe.experiments.jobs import from_message, to_message
 from fastpe.experiments.study import RunKey, Study
 from fastpe.text import corpus, documents, subwords
 from fastpe.text.corpus import read
@@ -21,6 +24,7 @@ from fastpe.text.vocabulary import Vocabulary
 from fastpe.training.config_file import RunError, read_config
 from fastpe.training.events import EpochDone
 from fastpe.training.presets import preset
+from fastpe.training.run_folder import Run
 from fastpe.training.text_data import predicted_bytes, text_parts
 from fastpe.training.text_metrics import block_losses
 
@@ -144,6 +148,24 @@ def test_a_tokenizer_that_does_not_restore_the_text_is_noted(text, tmp_path):
     assert found.bytes_in(0, len(found.tokens)) == len(TEXT.encode())
 
 
+@pytest.mark.parametrize("special", ["the", "Deich. ", "Deich.", "\n"])
+def test_the_bytes_of_all_tokens_are_those_of_the_text(text, special):
+    """Also if special tokens occur in the text, or a document has no tokens."""
+    for content in (made.byte_level(), made.lower_case(), made.word_pieces()):
+        vocabulary = Vocabulary.of_tokenizer(made.with_special(content, special))
+        for separator in ("", special, "mat."):
+            found = read(text, "tokenizer", separator, vocabulary)
+            assert found.bytes_in(0, len(found.tokens)) == len(TEXT.encode())
+
+
+def test_documents_without_tokens_count_their_bytes(tmp_path):
+    for name, content in (("a", " \n"), ("b", "the cat"), ("c", "\n\n"), ("d", "sat."), ("e", " ")):
+        (tmp_path / name).write_text(content)
+    found = read(tmp_path, "tokenizer", vocabulary=Vocabulary.of_tokenizer(made.word_pieces()))
+    assert found.sizes.tolist() == [5, 4, 5, 2]
+    assert found.documents.tolist() == [0, 2, 4]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Runs
 
@@ -192,6 +214,9 @@ def test_a_models_file_has_its_tokenizer_beside_it(text, tmp_path):
     assert b"merges" not in (tmp_path / "a" / "model.safetensors").read_bytes()
     again = load(tmp_path / "a" / "model.safetensors")
     assert again.generate("The", 5) == model.generate("The", 5)
+    with pytest.raises(IsADirectoryError):
+        model.save(tmp_path / "b")
+    assert not (tmp_path / "tokenizer.json").exists()
     (tmp_path / "b" / "tokenizer.json").write_bytes(made.byte_level())
     with pytest.raises(ValueError, match=r"tokenizer\.json is another tokenizer than that of the model"):
         model.save(tmp_path / "b" / "model.safetensors")
@@ -232,6 +257,69 @@ def test_a_tokenizer_of_a_file(text, tmp_path):
         replace(config, task_options={"tokens": str(path)})
 
 
+def test_a_tokenizer_that_is_trained_again_is_written(text, tmp_path):
+    """Also in a run of a study, which is always resumed, and in a run whose file was lost."""
+    config = config_of(text, epochs=1)
+    stored = TrainConfig.from_dict(config.to_dict())
+    assert not stored.tokenizer_content
+    model = train(stored, out=tmp_path / "run", resume=True, progress=False).model
+    path = tmp_path / "run" / "tokenizer.json"
+    assert path.read_bytes() == config.tokenizer_content
+    assert model.vocabulary.content == config.tokenizer_content
+    path.unlink()
+    train(stored, out=tmp_path / "run", resume=True, progress=False)
+    assert path.read_bytes() == config.tokenizer_content
+
+
+def test_a_run_takes_a_lost_tokenizer_from_the_settings(text, tmp_path, monkeypatch):
+    own = tmp_path / "own.json"
+    own.write_bytes(made.byte_level(size=290))
+    config = config_of(text, own)
+    train(config, out=tmp_path / "whole", progress=False)
+    interrupted(config, tmp_path / "run", EpochDone, epoch=1)
+    (tmp_path / "run" / "tokenizer.json").unlink()
+    monkeypatch.setattr(corpus, "_last", None)
+    with pytest.raises(ValueError, match=r"the tokenizer of this model, .* is missing"):
+        train(read_config(tmp_path / "run"), out=tmp_path / "run", resume=True, progress=False, threads=1)
+    again = replace(read_config(tmp_path / "run"), task_options={"tokens": str(own)})
+    train(again, out=tmp_path / "run", resume=True, progress=False, threads=1)
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == own.read_bytes()
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_only_text_needs_the_package_of_tokenizers(text, tmp_path, monkeypatch):
+    model = train(config_of(text, epochs=1), out=tmp_path / "run", progress=False).model
+    expected = model.generate([1, 2], 5)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    subwords.opened.cache_clear()
+    config, again = read_config(tmp_path / "run"), load(tmp_path / "run")
+    assert (config.model, config.tokenizer_content) == (model.config, model.vocabulary.content)
+    np.testing.assert_array_equal(again.generate([1, 2], 5), expected)
+    again.save(tmp_path / "model.safetensors")
+    with pytest.raises(ModuleNotFoundError, match="need the package tokenizers"):
+        again.generate("The", 5)
+
+
+def test_positions_of_digits_of_a_stored_run(tmp_path):
+    """They are found with the tokenizer, whose file is in the run folder."""
+    (tmp_path / "text.txt").write_text("12 + 34 = 46\n" * 60)
+    (tmp_path / "own.json").write_bytes(made.single_digits())
+    config = config_of(tmp_path / "text.txt", tmp_path / "own.json", encoding="abacus", positions="digits:5", epochs=1)
+    train(config, out=tmp_path / "run", progress=False)
+    assert read_config(tmp_path / "run") == config.tested()
+    assert from_message(to_message(config)) == config
+
+
+def test_a_run_folder_without_room_for_the_tokenizer_is_removed(text, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Run, "keep_tokenizer", fail)
+    with pytest.raises(RunError, match="cannot be written: No space left on device"):
+        train(config_of(text), out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_other_texts_and_encodings_of_a_trained_model(text, tmp_path):
     train(config_of(text, epochs=1), out=tmp_path / "run", progress=False)
     (tmp_path / "b.txt").write_text("The mat sat on the cat. " * 40)
@@ -253,6 +341,27 @@ def test_runs_of_a_study_have_the_same_tokenizer(text):
     again = Study.from_toml(study.to_toml())
     text.unlink()
     assert again.config(RunKey("text", "nope", 0)).tokenizer == entry["tokenizer"]
+
+
+def test_a_report_needs_neither_the_file_nor_the_package_of_its_tokenizer(text, tmp_path, monkeypatch):
+    path = tmp_path / "own.json"
+    path.write_bytes(made.byte_level(size=290))
+    settings = {name: value for name, value in SMALL.items() if name != "task"}
+    study = Study(["alibi", "nope"], ["text"], 1, settings={**settings, "data": str(text)})
+    study = replace(study, tasks={"text": {"task": "text", "options": {"tokens": str(path)}}}).with_texts()
+    config = study.config(RunKey("text", "nope", 0))
+    sent = json.loads(json.dumps(to_message(config)))
+    again = from_message(sent)
+    assert (again, again.tokenizer_content) == (config, path.read_bytes())
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    subwords.opened.cache_clear()
+    assert study.config(RunKey("text", "nope", 0)) == config
+    path.unlink()
+    moved = study.config(RunKey("text", "nope", 0))
+    assert moved == config
+    monkeypatch.setattr(corpus, "_last", None)
+    with pytest.raises(ValueError, match=r"the tokenizer of this model, .* is missing"):
+        moved.read_text()
 
 
 def test_a_run_folder_with_another_tokenizer_is_damaged(text, tmp_path):
@@ -287,6 +396,7 @@ def test_stored_settings_open_no_path(text):
             "positions of digits need tokens of single digits",
         ),
         ("bytes", {"vocabulary": 256}, "vocabulary must be None"),
+        ("bpe:280", {"vocabulary": 300}, "vocabulary must be None for tokens 'bpe:280', which set it, not 300"),
         ("bytes", {"tokenizer": "0" * 64}, "tokenizer must be None for tokens 'bytes'"),
     ],
 )
@@ -322,7 +432,7 @@ def test_a_run_on_ids(tmp_path):
     assert result.result["validation"]["loss"] > 0
     model = load(tmp_path / "run")
     assert model.generate([1, 2, 3], 4).shape == (4,)
-    with pytest.raises(ValueError, match="the text of these tokens is unknown: name their tokenizer"):
+    with pytest.raises(ValueError, match="the text of these tokens is unknown: train the model with their tokenizer"):
         model.generate("a", 4)
     assert length_curve(tmp_path / "run", lengths=(8,)).points[0].bits_per_byte is None
     assert read_config(tmp_path / "run") == config
@@ -339,6 +449,17 @@ def test_ids_with_their_tokenizer_have_bits_per_byte(tmp_path):
     size = len(vocabulary.bytes_of(text_parts(config)[1][1:]))
     assert found["bits_per_byte"] == pytest.approx(found["loss"] * found["tokens"] / math.log(2) / size)
     assert load(tmp_path / "run").generate("The", 4)
+
+
+def test_ids_do_not_lose_their_bits_per_byte_with_the_tokenizer(tmp_path, monkeypatch):
+    (tmp_path / "tokenizer.json").write_bytes(made.byte_level())
+    np.save(tmp_path / "tokens.npy", Vocabulary.of_tokenizer(made.byte_level()).encode(made.TEXT))
+    config = config_of(tmp_path / "tokens.npy", tmp_path / "tokenizer.json")
+    interrupted(config, tmp_path / "run", EpochDone, epoch=1)
+    (tmp_path / "run" / "tokenizer.json").unlink()
+    monkeypatch.setattr(corpus, "_last", None)
+    with pytest.raises(ValueError, match=r"the tokenizer of this model, .* is missing"):
+        train(read_config(tmp_path / "run"), out=tmp_path / "run", resume=True, progress=False)
 
 
 def test_a_changed_file_of_tokens_is_refused(tmp_path):
