@@ -198,11 +198,38 @@ def real(name: str, value: Any) -> float:
 
 
 def positive(name: str, value: Any, dtype: Any = "float64") -> float:
-    """Check that the value is a finite number above 0, also when rounded to the dtype, and return it as a float."""
+    """Check that the value is a finite number above 0, also when rounded to the dtype, and return it as a float.
+
+    >>> positive("softcap", 1e300, "float32")
+    Traceback (most recent call last):
+        ...
+    ValueError: softcap must be finite in float32, not 1e+300
+    """
     number = real(name, value)
     if number <= 0 or (str(dtype) == "float32" and number <= 2.0**-150):
         raise ValueError(f"{name} must be above 0{'' if number <= 0 else ' in float32'}, not {number}")
+    if number > _most(dtype):
+        raise ValueError(f"{name} must be finite in float32, not {number}")
     return number
+
+
+def soft_cap(name: str, value: Any, dtype: Any = "float32") -> float:
+    """Check a soft cap, and return it as a float: it and its reciprocal must be finite and above 0 in the dtype.
+
+    >>> soft_cap("softcap", 50)
+    50.0
+    """
+    number = positive(name, value, dtype)
+    if 1.0 / number > _most(dtype):
+        raise ValueError(
+            f"{name} must be at least {1.0 / _most(dtype):.3g}, for its reciprocal in {dtype}, not {number}"
+        )
+    return number
+
+
+def _most(dtype: Any) -> float:
+    """Return the largest finite number of float32 or float64."""
+    return (2.0 - 2.0**-23) * 2.0**127 if str(dtype) == "float32" else sys.float_info.max
 
 
 def at_least_zero(name: str, value: Any, below: float = math.inf) -> float:

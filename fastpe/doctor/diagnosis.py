@@ -66,10 +66,11 @@ STEPS = {
         causal=True, vocabulary=65, train_length=20,
     ),
 }  # fmt: skip
-"""Models whose whole training step is checked. Together they have every option of a model except dropout, whose kernel
-has a separate check. Their sizes are those of the paper, odd sizes, and one position more than a block of queries.
+"""Models whose whole training step is checked. Together they have all norms, all optional parts of a model
+(`ModelConfig.optional_parts`), and all activations but gelu_tanh. The kernels of gelu_tanh and of dropout have separate
+checks. Sizes are those of the paper, odd sizes, and one position more than a block of queries.
 
-The last two models are compiled with all slots; the others have only tables that are added to the input, and a bias.
+The last two models are compiled with all terms of the score; the others have only tables, a bias or rotations.
 """
 
 _FEW = 8

@@ -20,6 +20,7 @@ from fastpe.kernels.products.float_gemm import FROM, PLUS, RELU, WHERE_POSITIVE
 from fastpe.kernels.rows.dropout import Dropout
 
 SIZES = ((50, 64), (37, 19))
+Check = Callable[[Draw, int, int], Iterator[Case]]
 
 
 def differences(kernel: str, dtype: Any) -> Iterator[Difference]:
@@ -122,46 +123,36 @@ def _rms_norm_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
     yield Case(ours, lambda dy, x, weight: reference.rms_norm_vjp(x, weight)[1](dy), (dy, x, weight), max(m, n))
 
 
-def _gelu_tanh_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
-    x = 3 * draw(m, n)
-    yield Case(arrays.gelu_tanh_forward(x), reference.gelu_tanh, (x,), 1)
+def _of_one_map(name: str) -> dict[str, Check]:
+    """Return the checks of an activation that takes the result of one map, forward and backward."""
+    of_x, vjp = getattr(reference, name), getattr(reference, f"{name}_vjp")
+
+    def forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+        x = 3 * draw(m, n)
+        yield Case(getattr(arrays, f"{name}_forward")(x), of_x, (x,), 1)
+
+    def backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+        x, dy = 3 * draw(m, n), draw(m, n)
+        yield Case(getattr(arrays, f"{name}_backward")(x, dy), lambda x, dy: vjp(x)[1](dy), (x, dy), 1)
+
+    return {f"{name}_forward": forward, f"{name}_backward": backward}
 
 
-def _gelu_tanh_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
-    x, dy = 3 * draw(m, n), draw(m, n)
-    yield Case(arrays.gelu_tanh_backward(x, dy), lambda x, dy: reference.gelu_tanh_vjp(x)[1](dy), (x, dy), 1)
+def _of_two_maps(name: str) -> dict[str, Check]:
+    """As `_of_one_map`, for an activation that takes the results of two maps."""
+    of_both, vjp = getattr(reference, name), getattr(reference, f"{name}_vjp")
 
+    def forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+        both = 3 * draw(m, 2 * n)
+        ours = getattr(arrays, f"{name}_forward")(both)
+        yield Case(ours, lambda both: of_both(both[:, :n], both[:, n:]), (both,), 1)
 
-def _swiglu_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
-    both = 3 * draw(m, 2 * n)
-    yield Case(arrays.swiglu_forward(both), lambda both: reference.swiglu(both[:, :n], both[:, n:]), (both,), 1)
+    def backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+        both, dy = 3 * draw(m, 2 * n), draw(m, n)
+        ours = getattr(arrays, f"{name}_backward")(both, dy)
+        yield Case(ours, lambda both, dy: np.hstack(vjp(both[:, :n], both[:, n:])[1](dy)), (both, dy), 1)
 
-
-def _swiglu_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
-    both, dy = 3 * draw(m, 2 * n), draw(m, n)
-    ours = arrays.swiglu_backward(both, dy)
-    yield Case(ours, lambda x, dy: np.hstack(reference.swiglu_vjp(x[:, :n], x[:, n:])[1](dy)), (both, dy), 1)
-
-
-def _relu2_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
-    x = 3 * draw(m, n)
-    yield Case(arrays.relu2_forward(x), reference.relu2, (x,), 1)
-
-
-def _relu2_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
-    x, dy = 3 * draw(m, n), draw(m, n)
-    yield Case(arrays.relu2_backward(x, dy), lambda x, dy: reference.relu2_vjp(x)[1](dy), (x, dy), 1)
-
-
-def _geglu_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
-    both = 3 * draw(m, 2 * n)
-    yield Case(arrays.geglu_forward(both), lambda both: reference.geglu(both[:, :n], both[:, n:]), (both,), 1)
-
-
-def _geglu_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
-    both, dy = 3 * draw(m, 2 * n), draw(m, n)
-    ours = arrays.geglu_backward(both, dy)
-    yield Case(ours, lambda x, dy: np.hstack(reference.geglu_vjp(x[:, :n], x[:, n:])[1](dy)), (both, dy), 1)
+    return {f"{name}_forward": forward, f"{name}_backward": backward}
 
 
 def _drop(draw: Draw, m: int, n: int) -> Iterator[Case]:
@@ -278,7 +269,7 @@ def _build_by_distance(draw: Draw, m: int, n: int) -> Iterator[Case]:
     )
 
 
-KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
+KERNELS: dict[str, Check] = {
     "gemm": _gemm,
     "transpose": _transpose,
     "column_sums": _column_sums,
@@ -290,14 +281,10 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "rms_norm_backward": _rms_norm_backward,
     "gelu_forward": _gelu_forward,
     "gelu_backward": _gelu_backward,
-    "gelu_tanh_forward": _gelu_tanh_forward,
-    "gelu_tanh_backward": _gelu_tanh_backward,
-    "swiglu_forward": _swiglu_forward,
-    "swiglu_backward": _swiglu_backward,
-    "relu2_forward": _relu2_forward,
-    "relu2_backward": _relu2_backward,
-    "geglu_forward": _geglu_forward,
-    "geglu_backward": _geglu_backward,
+    **_of_one_map("gelu_tanh"),
+    **_of_two_maps("swiglu"),
+    **_of_one_map("relu2"),
+    **_of_two_maps("geglu"),
     "drop": _drop,
     "mean_squared_error": _mean_squared_error,
     "cross_entropy": _cross_entropy,

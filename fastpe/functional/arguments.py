@@ -8,7 +8,7 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.base.random import Stream
-from fastpe.base.validation import at_least_zero, nearest, positive, shown, truth, whole
+from fastpe.base.validation import at_least_zero, nearest, shown, soft_cap, truth, whole
 from fastpe.functional.bands import Band, check_bands
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.slot_arrays import cells_of
@@ -260,10 +260,7 @@ def visibility(
 
 
 def _softcap(value: Any) -> float:
-    found = 0.0 if value is None else positive("softcap", value, "float32")
-    if found > float(np.finfo(np.float32).max):
-        raise ValueError(f"softcap must be finite in float32, not {found}")
-    return found
+    return 0.0 if value is None else soft_cap("softcap", value)
 
 
 def _dropout_seed(rate: float, seed: Any) -> int:

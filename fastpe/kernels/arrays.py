@@ -148,24 +148,33 @@ def _activated_backward(x: Array, dy: Array, which: Any) -> Array:
     return dx
 
 
+def _of_one_map(x: Array, which: Any) -> Array:
+    """Return the values of an activation that takes the result of one map."""
+    return _activated(x.reshape(1, -1), x.size, which)[0].reshape(x.shape)
+
+
+def _of_one_map_backward(x: Array, dy: Array, which: Any) -> Array:
+    return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), which).reshape(x.shape)
+
+
 def gelu_forward(x: Array) -> Array:
     """x Phi(x)."""
-    return _activated(x.reshape(1, -1), x.size, activation.GELU)[0].reshape(x.shape)
+    return _of_one_map(x, activation.GELU)
 
 
 def gelu_backward(x: Array, dy: Array) -> Array:
     """The gradient of x, given dy, the gradient of the result of `gelu_forward`."""
-    return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), activation.GELU).reshape(x.shape)
+    return _of_one_map_backward(x, dy, activation.GELU)
 
 
 def gelu_tanh_forward(x: Array) -> Array:
     """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2."""
-    return _activated(x.reshape(1, -1), x.size, activation.GELU_TANH)[0].reshape(x.shape)
+    return _of_one_map(x, activation.GELU_TANH)
 
 
 def gelu_tanh_backward(x: Array, dy: Array) -> Array:
     """The gradient of x, given dy, the gradient of the result of `gelu_tanh_forward`."""
-    return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), activation.GELU_TANH).reshape(x.shape)
+    return _of_one_map_backward(x, dy, activation.GELU_TANH)
 
 
 def swiglu_forward(both: Array) -> Array:
@@ -180,12 +189,12 @@ def swiglu_backward(both: Array, dy: Array) -> Array:
 
 def relu2_forward(x: Array) -> Array:
     """max(x, 0)^2."""
-    return _activated(x.reshape(1, -1), x.size, activation.RELU2)[0].reshape(x.shape)
+    return _of_one_map(x, activation.RELU2)
 
 
 def relu2_backward(x: Array, dy: Array) -> Array:
     """The gradient of x, given dy, the gradient of the result of `relu2_forward`."""
-    return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), activation.RELU2).reshape(x.shape)
+    return _of_one_map_backward(x, dy, activation.RELU2)
 
 
 def geglu_forward(both: Array) -> Array:

@@ -138,8 +138,9 @@ class Banded(Transformer):
         self, x: Array, lengths: Array, wanted: Array, use: Callable[[slice, Array], None], threads: int | None,
         draw: int,
     ) -> None:  # fmt: skip
-        logits = self._outputs(x, lengths, threads, draw).reshape(x.size, -1)[wanted.ravel()]
-        use(slice(0, len(logits)), logits)
+        if wanted.any():  # `use` never gets an empty block
+            logits = self._outputs(x, lengths, threads, draw).reshape(x.size, -1)[wanted.ravel()]
+            use(slice(0, len(logits)), logits)
 
     def save(self, path: Any) -> None:
         """Raise ValueError, because model files do not store bands."""

@@ -10,7 +10,18 @@ from typing import Any, NoReturn, Self
 
 from fastpe.base import validation
 from fastpe.base.patterns import expanded
-from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, positive, real, shown, truth, whole
+from fastpe.base.validation import (
+    at_least_zero,
+    choice,
+    named_arguments,
+    nearest,
+    positive,
+    real,
+    shown,
+    soft_cap,
+    truth,
+    whole,
+)
 from fastpe.encodings import registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec, make_spec
@@ -22,7 +33,7 @@ GATED = ("swiglu", "geglu")
 """Activations with two input matrices, whose results are multiplied."""
 NORMS = ("none", "layernorm", "rmsnorm")
 PLACEMENTS = ("before", "after", "both")
-QK_NORMS = ("head", "all")
+QK_NORMS = ("head", "all")  # in the order of `kernels.model.qk_norm`
 DTYPES = ("float32", "float64")
 PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
@@ -30,6 +41,8 @@ TABLE_SCALES = ("defined", "rms", "unit")
 IF_SET = {"stored": "if set"}
 """Metadata of a setting that is stored only if it differs from its default. Models that do not use the setting are
 stored as they were before it existed."""
+PART = {**IF_SET, "part": True}
+"""Metadata of an optional part of a model; see `ModelConfig.optional_parts`."""
 MOST_LAYERS = 10_000  # every layer has separately named parameters
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64, which represent all integers up to here
 
@@ -231,18 +244,18 @@ class ModelConfig:
     start: float = 0.0
     positions: str = "usual"
     encoding_length: int | None = field(default=None, metadata=IF_SET)
-    key_heads: int | None = field(default=None, metadata=IF_SET)
-    head_dim: int | None = field(default=None, metadata=IF_SET)
-    norm_eps: float = field(default=1e-5, metadata=IF_SET)
-    norm_placement: str = field(default="before", metadata=IF_SET)
-    parallel: bool = field(default=False, metadata=IF_SET)
-    qkv_bias: bool | None = field(default=None, metadata=IF_SET)
-    qk_norm: str | None = field(default=None, metadata=IF_SET)
-    score_scale: float | None = field(default=None, metadata=IF_SET)
-    score_softcap: float | None = field(default=None, metadata=IF_SET)
-    logit_softcap: float | None = field(default=None, metadata=IF_SET)
-    embedding_scale: float = field(default=1.0, metadata=IF_SET)
-    sinks: bool = field(default=False, metadata=IF_SET)
+    key_heads: int | None = field(default=None, metadata=PART)
+    head_dim: int | None = field(default=None, metadata=PART)
+    norm_eps: float = field(default=1e-5, metadata=PART)
+    norm_placement: str = field(default="before", metadata=PART)
+    parallel: bool = field(default=False, metadata=PART)
+    qkv_bias: bool | None = field(default=None, metadata=PART)
+    qk_norm: str | None = field(default=None, metadata=PART)
+    score_scale: float | None = field(default=None, metadata=PART)
+    score_softcap: float | None = field(default=None, metadata=PART)
+    logit_softcap: float | None = field(default=None, metadata=PART)
+    embedding_scale: float = field(default=1.0, metadata=PART)
+    sinks: bool = field(default=False, metadata=PART)
 
     def __post_init__(self) -> None:
         self._set("encoding", registry.canonical(registry.resolve(self.encoding)))
@@ -298,7 +311,8 @@ class ModelConfig:
             )
 
     def _check_parts(self) -> None:
-        self._set("norm_eps", positive("norm_eps", self.norm_eps))
+        for name in ("norm_eps", "embedding_scale"):
+            self._set(name, positive(name, getattr(self, name), self.dtype))
         self._set("norm_placement", choice("norm_placement", self.norm_placement, PLACEMENTS))
         if self.norm == "none" and self.norm_placement != "before":
             raise ValueError(
@@ -310,12 +324,13 @@ class ModelConfig:
             raise ValueError(f"parallel needs norm_placement 'before', not {self.norm_placement!r}")
         if self.qkv_bias is not None:
             self._set("qkv_bias", truth("qkv_bias", self.qkv_bias))
+        if self.qkv_bias == self.bias:
+            self._set("qkv_bias", None)  # equal models have equal settings
         if self.qk_norm is not None:
             self._set("qk_norm", choice("qk_norm", self.qk_norm, QK_NORMS))
-        for name in ("score_scale", "score_softcap", "logit_softcap"):
+        for name, check in (("score_scale", positive), ("score_softcap", soft_cap), ("logit_softcap", soft_cap)):
             if getattr(self, name) is not None:
-                self._set(name, positive(name, getattr(self, name)))
-        self._set("embedding_scale", positive("embedding_scale", self.embedding_scale))
+                self._set(name, check(name, getattr(self, name), self.dtype))
 
     def _check_layers(self, name: str, pattern: str, count: int) -> None:
         if count > self.layers:
@@ -358,12 +373,12 @@ class ModelConfig:
 
     @property
     def optional_parts(self) -> tuple[str, ...]:
-        """Names of the settings, from `key_heads` on, that differ from their defaults.
+        """Names of the optional parts, the settings with the metadata `PART`, that differ from their defaults.
 
         >>> ModelConfig("rope", heads=4, key_heads=2, parallel=True).optional_parts
         ('key_heads', 'parallel')
         """
-        return tuple(f.name for f in fields(ModelConfig)[_FIRST_PART:] if getattr(self, f.name) != f.default)
+        return tuple(f.name for f in fields(self) if "part" in f.metadata and getattr(self, f.name) != f.default)
 
     @property
     def position_range(self) -> int | None:
@@ -459,9 +474,6 @@ class ModelConfig:
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
         """The encoding in stored settings. It must be a key, because the constructor would load the file at a path."""
         return {"encoding": registry.canonical(settings["encoding"])}
-
-
-_FIRST_PART = [f.name for f in fields(ModelConfig)].index("key_heads")
 
 
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class EncodingByRule:
         Raises
         ------
         ValueError
-            If the encoding has a gate besides these slopes, or two terms with slopes.
+            If the encoding has a gate in addition to these slopes, or two terms with slopes.
         """
         config = self.config
         if not steps:

@@ -47,7 +47,7 @@ def read(path: Path) -> Transformer:
 
 
 def _tokenizer(file: TensorFile) -> bytes:
-    """The content of the model's tokenizer, if it is beside the file: without it, the model still reads tokens."""
+    """The content of the model's tokenizer, if it is in the same folder: without it, the model still reads tokens."""
     try:
         return subwords.kept(file.path.parent, file.facts["vocabulary"].get("sha256", ""))
     except (ValueError, OSError):  # that of another model

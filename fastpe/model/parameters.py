@@ -24,7 +24,7 @@ _OF_GRADIENTS = (  # offsets that `fastpe.model.scratch` sets
     "projection", "readout",
 )  # fmt: skip
 _PROJECTED = ("query", "key", "value")  # three maps whose columns form one matrix
-_QK_NORMS = ("query_norm", "key_norm")
+_HEAD_NORMS = ("query_norm", "key_norm")
 _NORMS = ("norm1", "norm2", "post_norm1", "post_norm2")
 _WIDENED = ("in", "gate")  # the two maps of a gated activation, whose columns also form one matrix, the gate first
 
@@ -60,7 +60,7 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         for name, width in zip(_PROJECTED, widths, strict=True):
             map_of(f"{prefix}.attention.{name}", c, width, bias=config.has_qkv_bias)
         map_of(f"{prefix}.attention.out", widths[0], c)
-        for name, width in zip(_QK_NORMS, qk_norm_widths(config), strict=True):
+        for name, width in zip(_HEAD_NORMS, qk_norm_widths(config), strict=True):
             if width:
                 shapes[f"{prefix}.attention.{name}.weight"] = (width,)
         if config.sinks:

@@ -40,7 +40,7 @@ class Writer(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What a forward pass needs besides its batch."""
+    """What a forward pass needs in addition to its batch."""
 
     workers: int
     scratch: Scratch
@@ -136,11 +136,11 @@ class Passes:
         x, lengths, threads, draw
             As in a call of the model, which must have a vocabulary.
         wanted : array_like of x's shape, bool
-            The positions. None may lie beyond the end of its sequence.
+            The positions. They must lie within the lengths of their sequences.
         use : callable
-            Called as ``use(rows, logits)`` for each block. `rows` is a slice of the wanted positions, in the order of
-            ``wanted.nonzero()``; `logits` (R, V) is overwritten by the next block. The function must not call the
-            model.
+            Called as ``use(rows, logits)`` for each block, so not at all if no position is wanted. `rows` is a slice of
+            the wanted positions, in the order of ``wanted.nonzero()``; `logits` (R, V) is overwritten by the next
+            block. The function must not call the model.
 
         Raises
         ------

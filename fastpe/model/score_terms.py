@@ -37,3 +37,8 @@ def options_of(slots: Mapping[str, Any]) -> Options:
 def needs_raw(slots: Mapping[str, Any]) -> bool:
     """Whether the backward pass needs the products of queries and keys before terms are applied to them."""
     return keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
+
+
+def has_terms(slots: Mapping[str, Any]) -> bool:
+    """Whether attention needs passes over scores even if it reads no array other than a bias."""
+    return needs_raw(slots) or options_of(slots).softcap > 0.0

@@ -23,7 +23,7 @@ from fastpe.kernels.model.selective_angles import RANK
 from fastpe.kernels.rows.block_maps import lie_in, lie_out
 from fastpe.kernels.rows.rotate import make_factors
 from fastpe.model import sight
-from fastpe.model.config import ACTIVATIONS, ModelConfig
+from fastpe.model.config import ACTIVATIONS, QK_NORMS, ModelConfig
 from fastpe.model.gates import Made
 from fastpe.model.parameters import (
     ALIGN,
@@ -39,6 +39,7 @@ from fastpe.model.score_terms import (
     INPUTS,
     OF_CONTENT,
     READ_BY_TILES,
+    has_terms,
     needs_raw,
     options_of,
     scored,
@@ -51,7 +52,6 @@ _MOST_COMPOSED = 2**18  # largest number of elements of a fused map: it should f
 
 # slots that kernels read in place
 _IN_PLACE = frozenset({*READ_BY_TILES, *INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
-_QK_NORMS = (None, "head", "all")  # in the order of `kernels.model.qk_norm`
 _ONCE = ("table", "taps")  # slots with gradients that act at the input, not in layers
 
 
@@ -128,8 +128,7 @@ class Scratch:
             packed, made = int(sizes.products is not None), sizes.gated + sizes.rank + sizes.reflects > 0
             sizes = sizes._replace(packed=packed, **fused_ends(config, length, slots, gated=made))
         keep_raw, options = needs_raw(slots), options_of(slots)
-        has_terms = keep_raw or options.softcap > 0.0
-        given = slot_arrays(scored(slots), wanted, Positions(length, length), config.dtype, has_terms)
+        given = slot_arrays(scored(slots), wanted, Positions(length, length), config.dtype, has_terms(slots))
         others, numbers = given.slots, given.table
         _fill_in(numbers, parameters.made, sizes, backward=backward)
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
@@ -192,8 +191,7 @@ class Scratch:
     def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
         slots, dtype = with_layers(slots, self.layered), self.workspaces.dtype
         nothing, n = np.zeros(1, dtype), self.sizes.length
-        has_terms = needs_raw(slots) or self.case.options.softcap > 0.0
-        given = slot_arrays(scored(slots), (), Positions(n, n), dtype, has_terms)
+        given = slot_arrays(scored(slots), (), Positions(n, n), dtype, has_terms(slots))
         self.arrays[:] = [given.arrays]
         turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
         scale = np.asarray(slots.get("scale", self.sizes.head**-0.5), dtype)
@@ -273,7 +271,7 @@ def _sizes(
         post_norms=int("post_norm1" in norms_of(config)), norm_eps=config.norm_eps,
         centred=int(config.norm == "layernorm"), norm_biased=int(config.norm == "layernorm" and config.bias),
         final_norm=int(config.final_norm), biased=int(config.bias), qkv_biased=int(config.has_qkv_bias),
-        qk_norm=int(_QK_NORMS.index(config.qk_norm)), residual=int(config.residual), parallel=int(config.parallel),
+        qk_norm=(None, *QK_NORMS).index(config.qk_norm), residual=int(config.residual), parallel=int(config.parallel),
         sinks=int(config.sinks), vocabulary=config.vocabulary or 0, tied=int(config.tied),
         embedding_scale=config.embedding_scale, logit_softcap=config.logit_softcap or 0.0,
         has_table=int("table" in slots),

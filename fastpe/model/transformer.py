@@ -30,8 +30,8 @@ class Transformer(Writing):
     It maps real numbers to real numbers or, with a vocabulary of V tokens, each token to V logits. The loss is the mean
     squared error or, with a vocabulary, the cross entropy.
 
-    A layer computes ``z = z + Attention(z)`` and then ``z = z + FeedForward(z)``. `ModelConfig` can add a norm before
-    both. By default, initial weights and biases are uniform in ±1/sqrt(fan in of the matrix). They depend only on the
+    A layer computes ``z = z + Attention(z)`` and then ``z = z + FeedForward(z)``. `ModelConfig` can add norms and other
+    parts. By default, initial weights and biases are uniform in ±1/sqrt(fan in of the matrix). They depend only on the
     seed and the name of the parameter, so models with different encodings start with equal weights. The initial token
     embedding is drawn from N(0, 0.02^2).
 
@@ -154,7 +154,7 @@ class Transformer(Writing):
         ----------
         path : str or pathlib.Path
             The file. An existing file or symbolic link is replaced once the new file is complete. The tokenizer of a
-            model of subwords is written beside it, as tokenizer.json.
+            model of subwords is written to the same folder, as tokenizer.json.
 
         Raises
         ------

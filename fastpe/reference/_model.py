@@ -33,6 +33,7 @@ Slots = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 # maps the gradient of a block's output to that of its input; adds gradients of parameters and slots to the dicts
 LayerPullback = Callable[[Array, Gradients, Gradients], Array]
 NamedPullback = Callable[[Array, Gradients], Array]
+Branch = Callable[[Array], tuple[Array, LayerPullback]]
 
 _ACTIVATIONS = {"relu": relu_vjp, "gelu": gelu_vjp, "gelu_tanh": gelu_tanh_vjp, "relu2": relu2_vjp}
 _GATED = {"swiglu": swiglu_vjp, "geglu": geglu_vjp}
@@ -50,8 +51,8 @@ def model_forward(
 
     The embeddings are ``e = x embed`` for numbers and ``e = embed[x]`` for tokens. The input of the first layer is
     ``z = e + taps * e + table``, where ``*`` is a convolution. Each layer computes ``z = z + Attention(norm1(z))`` and
-    then ``z = z + FeedForward(norm2(z))``, unless the settings norm_placement or parallel of `fastpe.ModelConfig` say
-    otherwise. A linear head maps the last z to the outputs.
+    then ``z = z + FeedForward(norm2(z))``. The attributes residual, norm_placement and parallel change these formulas
+    as in `fastpe.ModelConfig`. A linear head maps the last z, or its norm if final_norm is true, to the outputs.
 
     Everything is computed in the dtype of the parameters. If the parameters are `fastpe.reference.Rounding` arrays, the
     operands of matrix products are rounded to bfloat16.
@@ -152,10 +153,10 @@ def model_gradient_sizes(
     This sum is a scale for the rounding error of the entry. It is not zero even if the entry is exactly zero in theory,
     like the gradient of a key map's bias.
 
-    The terms are those of all sums within one block. A block is an attention, a feed-forward network, or the part
-    before or after all layers. The gradient of a block's output counts as one term. Some factors in attention are sums
-    themselves: a score, a rotated query. Such a factor is replaced by the sum of the absolute values of its terms if
-    the result is then larger.
+    The terms are those of all sums within one block. A block is an attention, a feed-forward network, the two of a
+    parallel layer together, or the part before or after all layers. The gradient of a block's output counts as one
+    term. Some factors in attention are sums themselves: a score, a rotated query. Such a factor is replaced by the sum
+    of the absolute values of its terms if the result is then larger.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     return pullback(_loss_vjp(config, prediction, y, weights)[1](1.0), of_terms=True)
@@ -173,10 +174,8 @@ def _model_vjp(
 ) -> tuple[Array, Callable[..., tuple[Gradients, Any]]]:  # fmt: skip
     shared = isinstance(slots, Mapping)
     by_layer = [slots] * config.layers if isinstance(slots, Mapping) else list(slots)
-    given = [{name: slot for name, slot in own.items() if slot is not None} for own in by_layer]
     ends = slots if isinstance(slots, Mapping) else slots[0]
-    table, taps = ends.get("table"), ends.get("taps")
-    given = [{name: slot for name, slot in own.items() if name not in ("table", "taps")} for own in given]
+    table, taps, given = ends.get("table"), ends.get("taps"), [_of_layers(own) for own in by_layer]
     embedded, embed_pullback = _embed(config, parameters, x)
     z = embedded
     if taps is not None:
@@ -185,18 +184,20 @@ def _model_vjp(
         z = z + np.asarray(table, dtype=z.dtype)
     own_factors = {name: np.asarray(array, z.dtype) for name, array in (factors or {}).items()}
     z = z * own_factors.get("embed", 1)
-    attention, each = partial(_attention, attend), 1 if _setting(config, "parallel") else 2  # blocks of a layer
-    pullbacks, final_pullback = list[LayerPullback](), None
+
+    def branch(part: Callable[..., Any], layer: int, name: str, number: int) -> Branch:
+        prefix = f"layers.{layer}."
+        places = {suffix: f"{prefix}{name}{suffix}" for suffix in ("", ".weights")}
+        dropped = {suffix: own_factors[place] for suffix, place in places.items() if place in own_factors}
+        return partial(_branch, part, config, parameters, prefix, number, given[layer], dropped)
+
+    pullbacks, final_pullback, parallel = list[tuple[int, LayerPullback]](), None, _setting(config, "parallel")
     for layer in range(config.layers):
-        blocks = []
-        for block, name, number in ((attention, "attention", 1), (_feedforward, "feedforward", 2)):
-            prefix = f"layers.{layer}."
-            kept = {suffix: own_factors.get(f"{prefix}{name}{suffix}") for suffix in ("", ".weights")}
-            dropped = {suffix: factor for suffix, factor in kept.items() if factor is not None}
-            blocks.append(partial(_branch, block, config, parameters, prefix, number, given[layer], dropped))
-        for together in [blocks] if each == 1 else [[block] for block in blocks]:
-            z, pullback = _added(config, together, z)
-            pullbacks.append(pullback)
+        attention = branch(partial(_attention, attend), layer, "attention", 1)
+        feedforward = branch(_feedforward, layer, "feedforward", 2)
+        for block in [(attention, feedforward)] if parallel else [(attention,), (feedforward,)]:
+            z, pullback = _added(config, block, z)
+            pullbacks.append((layer, pullback))
     if _setting(config, "final_norm"):
         z, final_pullback = _norm(config, parameters, "final_norm", z)
     (y, head_pullback), tokens = _head(config, parameters, z), _of_tokens(config)
@@ -213,8 +214,8 @@ def _model_vjp(
         dz = back(head_pullback, dy if tokens else dy[..., None])
         if final_pullback is not None:
             dz = back(final_pullback, dz)
-        for number, pullback in reversed(list(enumerate(pullbacks))):
-            dz = back(pullback, dz, slot_gradients[0 if shared else number // each])
+        for layer, pullback in reversed(pullbacks):
+            dz = back(pullback, dz, slot_gradients[0 if shared else layer])
         dz = dz * own_factors.get("embed", 1)
         terms = dz.view(Sizes) if of_terms else dz
         if table is not None:
@@ -227,6 +228,11 @@ def _model_vjp(
         return gradients, slot_gradients[0] if shared else slot_gradients
 
     return y if tokens else y[..., 0], pullback_all
+
+
+def _of_layers(slots: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the slots that are given and act in layers."""
+    return {name: slot for name, slot in slots.items() if slot is not None and name not in ("table", "taps")}
 
 
 def _shifted(x: Array, ahead: int) -> Array:
@@ -330,9 +336,7 @@ def _branch(
     return out * factor, pullback
 
 
-def _added(
-    config: Any, branches: Sequence[Callable[[Array], tuple[Array, LayerPullback]]], z: Array
-) -> tuple[Array, LayerPullback]:
+def _added(config: Any, branches: Sequence[Branch], z: Array) -> tuple[Array, LayerPullback]:
     """Return z plus the outputs of all branches, which all read z; without z in a model without residual
     connections."""
     made = [branch(z) for branch in branches]

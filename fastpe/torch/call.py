@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fastpe.base import validation
-from fastpe.base.validation import FARTHEST, LARGEST, at_least_zero, positive, shown, truth, unmasked, whole
+from fastpe.base.validation import FARTHEST, LARGEST, at_least_zero, shown, soft_cap, truth, unmasked, whole
 from fastpe.functional import decode
 from fastpe.functional.arguments import check_slots, is_pair
 from fastpe.functional.attention import checked_tolerance
@@ -255,7 +255,7 @@ def _options(
     if not _is_compiling():
         causal, rectify = truth("causal", causal), rectify is not None and truth("rectify", rectify)
         window = None if window is None else whole("window", window, 1)
-        softcap = None if softcap is None else positive("softcap", softcap, "float32")
+        softcap = None if softcap is None else soft_cap("softcap", softcap)
         dropout = at_least_zero("dropout", dropout, below=1.0)
         tolerance = None if tolerance is None else checked_tolerance(tolerance, np.dtype(np.float64))
         if pairs is not None and not isinstance(pairs, str):

@@ -153,3 +153,8 @@ def test_a_soft_cap_that_float32_does_not_hold_is_refused(rng):
     q, k, v = rng.standard_normal((3, 1, 1, 8, 4)).astype(np.float32)
     with pytest.raises(ValueError, match=r"softcap must be finite in float32, not 3\.5e\+38"):
         fastpe.attention(q, k, v, softcap=3.5e38)
+    with pytest.raises(
+        ValueError, match=r"softcap must be at least 2\.94e-39, for its reciprocal in float32, not 1e-40"
+    ):
+        fastpe.attention(q, k, v, softcap=1e-40)
+    assert np.isfinite(fastpe.attention(q, k, v, softcap=3e-39)).all()

@@ -1,4 +1,4 @@
-"""Trained models that read by bands: beside the dense reference, and without bands where nothing is far."""
+"""Trained models that read by bands: compared with the dense reference, and without bands where nothing is far."""
 
 import copy
 from dataclasses import replace
@@ -59,6 +59,17 @@ def test_numbers_and_sequences_of_their_own_lengths():
     for row, length, own in zip(x, (50, 7, 30), found, strict=True):
         np.testing.assert_allclose(own[:length], banded(row[:length]), rtol=1e-9, atol=1e-11)
         assert not own[length:].any()
+
+
+def test_logits_by_rows_are_those_of_a_call():
+    banded, found = Banded(model_of(), "rerope:window=9"), []
+    wanted = np.random.default_rng(1).random(TOKENS.shape) < 0.3
+    banded.logits_by_rows(TOKENS, wanted, lambda rows, logits: found.append((rows, logits)))
+    ((rows, logits),) = found
+    assert rows == slice(0, wanted.sum())
+    np.testing.assert_array_equal(logits, banded(TOKENS)[wanted])
+    nothing = np.zeros(TOKENS.shape, bool)
+    banded.logits_by_rows(TOKENS, nothing, lambda rows, logits: pytest.fail("there are no rows"))
 
 
 def test_models_that_see_both_ways():

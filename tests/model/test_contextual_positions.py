@@ -1,4 +1,4 @@
-"""CoPE in the model's layers, beside the reference: queries that count their keys."""
+"""CoPE in the model's layers, compared with the reference: queries that count their keys."""
 
 from dataclasses import replace
 

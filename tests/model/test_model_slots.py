@@ -1,4 +1,4 @@
-"""The model with every slot, beside the reference: a made-up encoding whose parameters are the slots themselves."""
+"""The model with every slot, compared with the reference: a test encoding whose parameters are the slots."""
 
 import sys
 from pathlib import Path

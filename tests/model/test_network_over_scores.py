@@ -1,4 +1,4 @@
-"""DAPE in the model's layers, beside the reference: a network over the scores of all heads."""
+"""DAPE in the model's layers, compared with the reference: a network over the scores of all heads."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_loss_and_gradients_are_the_references(own, length):
 
 
 @pytest.mark.parametrize("encoding", ["alibi", "fox+shaw", "selective_rope+rwse"])
-def test_a_network_that_says_nothing_is_what_is_beside_it(encoding):
+def test_a_network_that_adds_nothing_is_the_encoding_alone(encoding):
     """Which adds its terms elsewhere."""
     config = replace(BASE, encoding=f"{encoding}+dape", width=24, heads=2)
     model, plain = Transformer(config), Transformer(replace(config, encoding=encoding, options={}))

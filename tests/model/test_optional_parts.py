@@ -1,5 +1,5 @@
 """The optional parts of a model, such as grouped key heads, soft caps and norms at other places: their settings,
-parameters and initial values, beside the reference, and in generation."""
+parameters and initial values, compared with the reference, and in generation."""
 
 import copy
 from dataclasses import replace
@@ -120,11 +120,13 @@ def assert_is_the_references(config):
 def test_models_without_optional_parts_are_stored_as_before_and_others_with_these_parts():
     assert BASE.optional_parts == ()
     assert not {"key_heads", "norm_eps", "sinks"} & BASE.to_dict().keys()
-    config = replace(BASE, key_heads=2, head_dim=8, norm_eps=1e-6, qkv_bias=False, sinks=True)
+    config = replace(BASE, key_heads=2, head_dim=8, norm_eps=1e-6, qkv_bias=True, sinks=True)
     assert config.optional_parts == ("key_heads", "head_dim", "norm_eps", "qkv_bias", "sinks")
-    assert (config.head_width, config.key_value_heads, config.has_qkv_bias) == (8, 2, False)
+    assert (config.head_width, config.key_value_heads, config.has_qkv_bias) == (8, 2, True)
     assert ModelConfig.from_dict(config.to_dict()) == config
-    assert replace(BASE, key_heads=4, head_dim=6, norm_eps=1e-5) == BASE
+    assert replace(BASE, key_heads=4, head_dim=6, norm_eps=1e-5, qkv_bias=False) == BASE
+    biased = replace(BASE, bias=True)
+    assert replace(biased, qkv_bias=True) == biased != replace(biased, qkv_bias=False)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,19 @@ def test_models_without_optional_parts_are_stored_as_before_and_others_with_thes
         ({"logit_softcap": float("inf")}, "logit_softcap must be finite"),
         ({"logit_softcap": 3.0, "vocabulary": None}, "logit_softcap needs a vocabulary"),
         ({"embedding_scale": 3.0, "vocabulary": None}, "embedding_scale needs a vocabulary"),
+        *(
+            ({name: 1e300}, rf"{name} must be finite in float32, not 1e\+300")
+            for name in ("norm_eps", "score_scale", "score_softcap", "logit_softcap", "embedding_scale")
+        ),
+        *(
+            ({name: 1e-50}, f"{name} must be above 0 in float32, not 1e-50")
+            for name in ("norm_eps", "score_scale", "score_softcap", "logit_softcap", "embedding_scale")
+        ),
+        *(
+            ({name: 1e-40}, f"{name} must be at least 2.94e-39, for its reciprocal in float32, not 1e-40")
+            for name in ("score_softcap", "logit_softcap")
+        ),
+        ({"logit_softcap": 5e-324, "dtype": "float64"}, "logit_softcap must be at least .*, for its reciprocal in"),
     ],
     ids=str,
 )
@@ -187,6 +202,11 @@ def test_settings_that_cannot_be_are_named(settings, says):
 def test_combinations_that_need_a_kernel_of_their_own_are_refused_by_name(settings, says):
     with pytest.raises(ValueError, match=rf"^{says}"):
         Transformer(replace(BASE, **settings))
+
+
+def test_settings_that_float32_does_not_hold_are_settings_of_models_in_float64():
+    config = replace(BASE, dtype="float64", embedding_scale=1e300, logit_softcap=1e-50)
+    assert (config.embedding_scale, config.logit_softcap) == (1e300, 1e-50)
 
 
 # --------------------------------------------------------------------------------------------------------- parameters
@@ -253,8 +273,7 @@ def test_keys_that_are_shared_are_keys_that_are_repeated():
     np.testing.assert_allclose(grouped(x), whole(x), rtol=0, atol=2e-6)
 
 
-def test_gpt_neox_layers_with_one_norm_are_those_with_twice_the_same():
-    """Attention and feed-forward of a parallel layer do not see each other."""
+def test_a_parallel_layer_differs_from_one_in_sequence_unless_one_of_its_parts_is_silent():
     model = shaken(Transformer(config_of({"parallel": True, "layers": 1})))
     x = batch(BASE, N, np.random.default_rng(0))[0]
     whole = model(x)
@@ -285,7 +304,7 @@ def test_no_end_is_fused_with_optional_parts_and_the_cost_counts_them():
     assert sequence_flop(config_of({"activation": "geglu"}), N) == whole
 
 
-# ------------------------------------------------------------------------------------------------- beside the reference
+# ----------------------------------------------------------------------------------------- compared with the reference
 
 
 @pytest.mark.parametrize("length", [N, LONG])

@@ -1,4 +1,4 @@
-"""The parts that a model may have: norms, activations, biases, tied embeddings, dropout; beside the reference."""
+"""Parts of a model, compared with the reference: norms, activations, biases, tied embeddings, dropout."""
 
 from dataclasses import replace
 

@@ -33,6 +33,10 @@ CONFIGS = {
     "path": replace(LLAMA, encoding="path"),
     "dape": replace(LLAMA, encoding="dape"),
     "numbers": replace(PLAIN, vocabulary=None, tied=False),
+    "optional parts": replace(
+        LLAMA, heads=4, key_heads=2, qk_norm="head", norm_placement="both", sinks=True, logit_softcap=3.0
+    ),
+    "parallel": replace(LLAMA, heads=4, qk_norm="all", parallel=True, embedding_scale=3.0),
 }
 B, N = 5, 250
 LENGTHS = np.array([250, 1, 200, 249, 37])
@@ -158,11 +162,13 @@ def test_memory_depends_neither_on_the_number_of_layers_nor_on_the_vocabulary():
         assert memory_of(wide, use) - needed <= memory.LOSS_ROWS * (10_000 - 23 + 16) * 4
 
 
-def test_layers_share_the_transient_memory_of_a_prompt():
+@pytest.mark.parametrize("qk_norm", [None, "head"])
+def test_layers_share_the_transient_memory_of_a_prompt(qk_norm):
     """Each further layer needs 4 (3 + 2) C bytes for a cached position, and no memory for the 384 that pass through."""
     length = 4000
     sizes = [
-        Transformer(replace(LLAMA, layers=layers))._writer(length, 384).scratch.workspaces.nbytes for layers in (3, 4)
+        Transformer(replace(LLAMA, layers=layers, qk_norm=qk_norm))._writer(length, 384).scratch.workspaces.nbytes
+        for layers in (3, 4)
     ]
     assert 0 <= sizes[1] - sizes[0] - 4 * 5 * LLAMA.width * length <= 1024
 

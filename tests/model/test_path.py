@@ -1,4 +1,4 @@
-"""PaTH in the model's layers, beside the reference: reflections that a layer makes of its input."""
+"""PaTH in the model's layers, compared with the reference: reflections that a layer makes of its input."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""The optional parts of a model beside the same model in PyTorch, written here with PyTorch's own operations: outputs,
-loss and all gradients in float64."""
+"""The optional parts of a model, compared with the same model written with PyTorch's operations: outputs, loss and all
+gradients in float64."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Models whose positions follow from tokens: beside the reference, written token by token, and what they refuse."""
+"""Models whose positions follow from tokens: comparison with the reference, written token by token, and errors."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Factors of queries in the model's layers, beside the reference; generation, bits, memory."""
+"""Factors of queries in the model's layers, compared with the reference; generation, bits, memory."""
 
 from dataclasses import replace
 

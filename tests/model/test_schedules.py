@@ -1,4 +1,4 @@
-"""The layers of released models, beside the table of their configurations, and as models that can be trained."""
+"""The layers of released models, compared with the table of their configurations, and as models that can be trained."""
 
 import command_line
 import numpy as np

@@ -1,4 +1,4 @@
-"""Selective RoPE in the model's layers, beside the reference: angles that a layer makes of its input."""
+"""Selective RoPE in the model's layers, compared with the reference: angles that a layer makes of its input."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What each layer's queries see: windows and chunks in patterns over layers, beside the dense reference."""
+"""What each layer's queries see: windows and chunks in patterns over layers, compared with the dense reference."""
 
 from dataclasses import replace
 

@@ -286,6 +286,23 @@ def test_the_page_of_a_pattern_over_layers_is_that_of_its_first():
     assert "turned" not in found
 
 
+@pytest.mark.parametrize("encoding", ["nope", "alibi"])
+def test_the_page_of_a_model_leaves_out_settings_of_scores(encoding):
+    sizes = {"width": 8, "hidden": 8, "heads": 2, "train_length": 8, "causal": True, "layers": 1}
+    plain_model = fastpe.Transformer(fastpe.ModelConfig(encoding, **sizes))
+    expected = collect.records(subject.of_run(plain_model, 9))
+    assert {"bias_size@9", "within.most@9"} <= expected.keys()
+    settings = {"score_scale": 0.1, "score_softcap": 0.5, "sinks": True}
+    for names in (["score_scale"], ["score_softcap"], ["sinks"], list(settings)):
+        own = {name: settings[name] for name in names}
+        what = subject.of_run(fastpe.Transformer(fastpe.ModelConfig(encoding, **sizes, **own)), 9)
+        assert f"the quantities of scores are those without {' and '.join(names)}" in what.remarks
+        found = collect.records(what)
+        for key in expected:
+            if not key.startswith(("run.", "parameters", "occam")):
+                assert found[key] == expected[key], key
+
+
 def test_any_value_of_a_page_can_be_stored_as_json():
     given = {"a": np.float64("nan"), "b": (np.int32(1), None), "c": {2: np.array([math.inf])}, "d": slice(1)}
     assert json.loads(json.dumps(plain(given), allow_nan=False)) == {

@@ -16,6 +16,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.kernels.attention.expand_relative_bias import are_finite
 from fastpe.kernels.attention.nonfinite import add_nonzero_rows, all_finite
+from fastpe.kernels.attention.sinks import with_sink
 from fastpe.kernels.attention.terms.softcap import cap_row
 from fastpe.kernels.attention.tile import add_rows, clear, dots, scale_row
 from fastpe.kernels.attention.visibility import masked
@@ -222,9 +223,8 @@ def _worker(number, workers, q, k, v, sizes, visible, terms, workspace, out, lse
         if mass != 0.0:  # also if it is NaN
             whole, share = top + math.log(mass) + base, 1.0 / mass
         if terms.sinks.size:
-            sink = np.float64(terms.sinks[h])
-            with_sink = max(whole, sink) + math.log1p(math.exp(-abs(whole - sink)))
-            share, whole = share * math.exp(whole - with_sink), with_sink
+            keys_alone, whole = whole, with_sink(whole, np.float64(terms.sinks[h]))
+            share *= math.exp(keys_alone - whole)
         scale_row(y, dv, scalar(y, share))
         put(pointer(lse), task, scalar(lse, whole))
 

@@ -25,11 +25,11 @@ class Case(NamedTuple):
 
     Flags, by caller (a dash: never set, or never read):
 
-        .                keep_raw             skip              apart            kept       alone
-        call, forward    -                    bounded           -                -          -
-        call, backward   where raw is needed  bounded           rotated or grown -          -
-        model, forward   -                    -                 -                -          yes
-        model, step      where raw is needed  -                 rotated or grown one key block  yes
+        .               keep_raw             keep_slopes  skip     apart             kept           alone
+        call, forward   -                    -            bounded  -                 -              -
+        call, backward  where raw is needed  capped       bounded  rotated or grown  -              -
+        model, forward  -                    -            -        -                 -              yes
+        model, step     where raw is needed  capped       -        rotated or grown  one key block  yes
 
     keep_raw: products before the scale are kept (`score.keeps_raw`). If this is set, all passes process whole tiles,
     also on the diagonal.
@@ -38,11 +38,13 @@ class Case(NamedTuple):
     apart: the gradients of q and k from terms that read them before rotation (dq_rest, dk_rest) are stored separately
     from the gradients that must be rotated back.
     kept: a head has only one key block, and the forward pass keeps its weights, instead of lse, for the backward pass.
-    Not set with keep_raw, growth, rel_gain or counts, because their gradients need intermediate results of the scores.
+    Not set with keep_raw, a soft cap, growth, rel_gain or counts, because their gradients need intermediate results of
+    the scores; nor with sinks, which change lse; nor with dropout, reflections or a network over scores.
     alone: one thread processes all key blocks of a head, in their order, without waiting for turns.
     dropped: weights are dropped out. The backward pass then recomputes the weights of each tile.
-    joined: in the model, whether one of rel_gain, rel_key, rel_query, key_bias, growth and counts is given. Tiles then
-    add to the gradients of queries and keys; otherwise a tile may overwrite them (`backward._is_whole`).
+    joined: in the model, whether one of rel_gain, rel_key, rel_query, key_bias, growth and counts is given, or several
+    query heads have the same key head. Tiles then add to the gradients of queries and keys; otherwise a tile may
+    overwrite them (`backward._is_whole`).
     """
 
     batch: int
@@ -60,7 +62,7 @@ class Case(NamedTuple):
     options: Options
     in_passes: int  # whether there are passes over scores between the products and the bias, or raw is kept
     keep_raw: int
-    keep_slopes: int  # whether the derivative of the soft cap is kept: in the backward pass of a call with a soft cap
+    keep_slopes: int  # whether the derivative of the soft cap is kept: in a backward pass with a soft cap
     skip: int
     q_batch: int
     q_head: int

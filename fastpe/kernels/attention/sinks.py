@@ -4,7 +4,13 @@ import math
 
 import numpy as np
 
-from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.compile.decorators import entry, inner
+
+
+@inner
+def with_sink(lse, sink):
+    """Return log(exp(lse) + exp(sink)), for an lse and a sink in float64."""
+    return max(lse, sink) + math.log1p(math.exp(-abs(lse - sink)))
 
 
 @entry(label="sinks")
@@ -15,8 +21,8 @@ def apply_sinks(out, lse, sinks):
     for b in range(samples):
         for h in range(heads):
             for i in range(queries):
-                own, sink = np.float64(lse[b, h, i]), np.float64(sinks[h])
-                lse[b, h, i] = max(own, sink) + math.log1p(math.exp(-abs(own - sink)))
+                own = np.float64(lse[b, h, i])
+                lse[b, h, i] = with_sink(own, np.float64(sinks[h]))
                 share = math.exp(own - np.float64(lse[b, h, i]))
                 for c in range(out.shape[3]):
                     out[b, h, i, c] = np.float64(out[b, h, i, c]) * share

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.model.adam import adam, add_up, clipped_share
-from fastpe.kernels.model.embedding_and_head import clear
+from fastpe.kernels.model.embedding_and_head import clear, copy
 from fastpe.kernels.model.fused_embedding_and_head import compose, decompose
 from fastpe.kernels.model.loss import step_of
 from fastpe.kernels.model.pack import ALONE, Pack, pack_from, packs_in, pass_on, side_by_side, take_turn
@@ -28,7 +28,7 @@ from fastpe.kernels.model.transformer import (
 from fastpe.kernels.products.bfloat16.isa import named, rounding
 from fastpe.kernels.products.bfloat16.pack import pack_band
 from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, transpose
-from fastpe.kernels.simd import at, lanes, load_first, plain, pointer, row, store_first, with_pointers
+from fastpe.kernels.simd import at, plain, pointer, row, with_pointers
 from fastpe.kernels.simd.by_address import by_address
 from fastpe.kernels.threads.task_counter import finish, next_task, wait_for
 from fastpe.kernels.threads.team import on_team
@@ -273,9 +273,7 @@ def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, p
         stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
         rows = rows_of_stream(workspace, sizes, a)
         if asked.rows.size:
-            target, end = _own(row(asked.rows, sequence), memory, sizes, a), pack.rows * sizes.width
-            for j in range(0, end, lanes(rows)):
-                store_first(target, j, load_first(rows, j, end - j), end - j)
+            copy(rows, _own(row(asked.rows, sequence), memory, sizes, a), pack.rows * sizes.width)
         else:
             output, end = _own(row(y, sequence), memory, sizes, a), pack.rows * max(sizes.vocabulary, 1)
             outputs_of_rows(rows, pack.rows, outward, stride, weights, output, workspace, sizes, o, a)
@@ -335,8 +333,8 @@ def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, po
 
 @entry(label="the forward pass")
 def forward(team, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """Compute the result that `asked` selects, for a batch x (B, n); one workspace per worker. head: (C * R,), the head
-    in rows of R >= V elements, of which the first V are read.
+    """Compute the result that `asked` selects, for a batch x (B, n); one workspace per worker. head: (C * R,), the C
+    rows of the head, of R >= V elements each, of which the first V are read; in a model of numbers, R = V = 1.
 
     All results are compiled as one function, because most of their code is the same: the model.
     """

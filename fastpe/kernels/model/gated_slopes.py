@@ -12,6 +12,7 @@ import numpy as np
 
 from fastpe.kernels.attention.tile import add_scaled, clear, dot
 from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.content import projection_of
 from fastpe.kernels.model.gates import (
     FACTOR,
     KEY_DIRECTION,
@@ -29,13 +30,6 @@ from fastpe.kernels.model.pack import pass_on, rows_of, take_turn
 from fastpe.kernels.simd import at, get, put, scalar
 
 _LEAST_NORM = 1e-6
-
-
-@inner
-def _rows(qkv, own, h, of_keys, sizes):
-    """Return the first query, or key if `of_keys`, of a head of a sequence. Queries (and keys) are 3 * width apart."""
-    c = sizes.width
-    return at(qkv, own.start * 3 * c + of_keys * c + h * (c // sizes.heads))
 
 
 @inner
@@ -65,7 +59,7 @@ def make_slopes(gates, layer, sigma, w, act, pack, sizes, a):
 @inner
 def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
     """Compute the slopes of keys or of queries; first: start of their directions in w."""
-    c, head, start = sizes.width, sizes.width // sizes.heads, NONE
+    wide, head, start = sizes.projected, sizes.head, NONE
     which = KEY_SLOPES if of_keys else QUERY_SLOPES
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -74,10 +68,10 @@ def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
             if first < 0:
                 clear(slopes, own.before + own.length)
                 continue
-            u, x = at(w, first + h * head), _rows(at(act, a.qkv), own, h, of_keys, sizes)
+            u, x = at(w, first + h * head), at(act, a.qkv + projection_of(of_keys, own.start, h, sizes))
             factor, share = _steepness(gates, layer, sigma, h, w), _inverse_norm(u, head) / math.sqrt(head)
             for i in range(own.before, own.before + own.length):
-                z = np.float64(dot(at(x, 3 * i * c), u, head)) * share
+                z = np.float64(dot(at(x, i * wide), u, head)) * share
                 put(slopes, i, scalar(slopes, factor * softplus(z)))
         start += own.length
 
@@ -105,7 +99,7 @@ def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, s
     Slopes do not depend on |u|, so the gradient of u has no component along u. What each row adds to du has one; these
     components are summed as a scalar, `along`, and subtracted at the end.
     """
-    c, head, start = sizes.width, sizes.width // sizes.heads, NONE
+    wide, head, start = sizes.projected, sizes.head, NONE
     which = ONE + ONE - of_keys
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -115,16 +109,17 @@ def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, s
                 at(g, first + h * head),
                 gradients_of_head(which, h, workspace, own, sizes, a),
             )
-            x, dx = _rows(at(act, a.qkv), own, h, of_keys, sizes), _rows(at(workspace, a.dqkv), own, h, of_keys, sizes)
+            first_row = projection_of(of_keys, own.start, h, sizes)
+            x, dx = at(act, a.qkv + first_row), at(workspace, a.dqkv + first_row)
             inverse, root = _inverse_norm(u, head), math.sqrt(head)
             factor, of_factor, along = _steepness(gates, layer, sigma, h, w), 0.0, 0.0
             for i in range(own.length):
-                row, d = at(x, 3 * i * c), np.float64(get(dslopes, i))
+                row, d = at(x, i * wide), np.float64(get(dslopes, i))
                 met = np.float64(dot(row, u, head)) * inverse
                 of_factor += d * softplus(met / root)
                 dmet = d * factor / (root * (1.0 + math.exp(-met / root)))
                 along += dmet * met
-                add_scaled(at(dx, 3 * i * c), scalar(dx, dmet * inverse), u, head)
+                add_scaled(at(dx, i * wide), scalar(dx, dmet * inverse), u, head)
                 add_scaled(du, scalar(du, dmet * inverse), row, head)
             if inverse * _LEAST_NORM < 1.0:
                 add_scaled(du, scalar(du, -along * inverse * inverse), u, head)

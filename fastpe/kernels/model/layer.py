@@ -3,13 +3,13 @@
     u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + drop(o Wout + bout)   (`model.attention`)
     w = norm2(y);  a = w Win + bin;          h = f(a);                z' = y + drop(h Wff + bff)
 
-In a model without norms, `u` and `w` are `z` and `y`. "z +" and "y +" are left out in a model without residual
-connections, and biases in a model without biases. f is an activation (`rows.activation`). SWIGLU and GEGLU take the
-results of two maps, which are adjacent in Win. drop applies `dropout`; if the model has no dropout, `dropout` may be
-None, and no code for dropout is compiled.
+In a model whose norms are not at the inputs (`Sizes.norms` is 0), `u` and `w` are `z` and `y`. With `post_norms`, the
+outputs of both parts are normalised before drop: y = z + drop(post_norm1(o Wout + bout)). In a `parallel` model,
+w = norm2(z). "z +" and "y +" are left out in a model without residual connections, and biases in a model without
+biases; `qkv_biased` says separately whether there is bqkv. With `qk_norm`, q and k are normalised (`model.qk_norm`).
 
-In a model with `post_norms`, the outputs of both parts are normalised before drop, as in
-y = z + drop(norm(o Wout + bout)). In a `parallel` model, w = norm2(z).
+f is an activation (`rows.activation`). SWIGLU and GEGLU take the results of two maps, which are adjacent in Win. drop
+applies `dropout`; if the model has no dropout, `dropout` may be None, and no code for dropout is compiled.
 
 If the input of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k and v are already
 computed. If the output is fused, the last layer's Wff is part of the map from h to the model's output. In both cases
@@ -153,7 +153,8 @@ def row_of(depth, columns, sizes):
 def layer_forward(z, out, layer, all_w, w, wt, cache, workspace, position, dropout, pack, sizes, o, t, a):
     """Compute one layer: z -> out (n, c). w: the parameters of the layer, a part of all_w; wt: their transposes.
 
-    cache: the activations of the layer that later positions read. The backward pass reads these and the transient ones.
+    cache: the activations of the layer that later positions read. `act`, below: the transient activations, which only
+    the backward pass reads again (`memory.Arena`).
     Without a backward pass, `out` may be z, because z is not read any more when `out` is written.
     """
     n, c, f, across, start = pack.rows, sizes.width, sizes.hidden, sizes.query_width, NONE
@@ -168,7 +169,7 @@ def layer_forward(z, out, layer, all_w, w, wt, cache, workspace, position, dropo
         if sizes.has_qk_table:
             weight, row = at(w, o.qkv_weight), sizes.projected
         project(u, weight, row, at(w, o.qkv_bias), cache, workspace, position, pack, sizes, a)
-    normalise_heads(w, cache, pack, sizes, o, a)
+    normalise_heads(w, cache, act, pack, sizes, o, a)
     make_gates(position.gates, layer, position.slopes, u, all_w, cache, pack, sizes, a)
     make_slopes(position.gates, layer, position.slopes, all_w, cache, pack, sizes, a)
     make_angles(position.selective, layer, position.frequencies, u, all_w, cache, workspace, pack, sizes, a)

@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.embedding_and_head import copy
 from fastpe.kernels.simd import (
     at,
     exp,
@@ -58,8 +59,7 @@ def pick_rows(x, tokens, shares, step, picked, picked_tokens, picked_shares, n, 
     count = np.int64(0)
     for i in range(n):
         if get(shares, i * step) > 0:
-            for j in range(0, c, lanes(x)):
-                store_first(picked, count * c + j, load_first(x, i * c + j, c - j), c - j)
+            copy(at(x, i * c), at(picked, count * c), c)
             put(picked_tokens, count, get(tokens, i))
             put(picked_shares, count, get(shares, i * step))
             count += 1
@@ -94,7 +94,11 @@ def squared_error(y, target, dy, n, shares, step):
 
 @inner
 def cross_entropy(z, tokens, dz, n, vocabulary, shares, step, loss):
-    """Return `loss` plus the weighted sum of -log softmax(z_i)[token_i] (natural logarithm), and compute dz."""
+    """Return `loss` plus the weighted sum of -log softmax(z_i)[token_i] (natural logarithm), and compute dz.
+
+    `loss` is the sum over earlier rows: if a caller passes rows in several calls, terms are added in the same order,
+    and the result has the same bits, as in one call.
+    """
     width, lowest = lanes(z), scalar(z, -np.inf)
     for i in range(n):
         row, grad, share = at(z, i * vocabulary), at(dz, i * vocabulary), get(shares, i * step)

@@ -32,22 +32,22 @@ class Sizes(NamedTuple):
     heads: int
     key_heads: int  # of keys and values
     head: int  # width of one head
-    query_width: int  # of all heads together
-    key_width: int
-    projected: int  # columns of the map to queries, keys and values
+    query_width: int  # of the queries of all heads together
+    key_width: int  # of the keys of all key heads together, which is also that of the values
+    projected: int  # columns of the map to queries, keys and values: query_width + 2 key_width
     hidden: int
     inner: int  # columns of the first feed-forward map: hidden, or twice that
     layers: int
     causal: int
     activation: int  # numbered as in `kernels.rows.activation`
-    norms: int  # whether the inputs of attention and feed-forward are normalised
-    post_norms: int  # whether their outputs are
+    norms: int  # whether the inputs of attention and feed-forward are normalised (norm1, norm2)
+    post_norms: int  # whether their outputs are normalised (post_norm1, post_norm2)
     norm_eps: float
     centred: int  # whether norms subtract the mean
     norm_biased: int
     final_norm: int
-    biased: int  # whether maps have biases
-    qkv_biased: int  # whether the map to queries, keys and values has
+    biased: int  # whether maps have biases, except the map to queries, keys and values
+    qkv_biased: int  # whether the map to queries, keys and values has a bias
     qk_norm: int  # see `model.qk_norm`
     residual: int
     parallel: int  # whether attention and feed-forward have the same input
@@ -201,8 +201,13 @@ class Transposed(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """The layout of a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ...; those from
-    `normed1` to `hidden`, which later positions do not read: `transient` + l * `transient_stride` + ..."""
+    """The layout of a thread's scratch memory.
+
+    The activations of layer l from `qkv` to `reflected`, which later positions read, start at `layers` +
+    l * `layer_stride`. Those from `normed1` to `hidden`, which later positions do not read, start at `transient` +
+    l * `transient_stride`. All these fields are offsets from there; the fields that follow are offsets into the whole
+    memory.
+    """
 
     streams: int
     stream_stride: int
@@ -211,8 +216,6 @@ class Arena(NamedTuple):
     transient: int
     transient_stride: int
     qkv: int
-    raw: int  # of `model.qk_norm`, like the next
-    raw_stats: int
     turned: int
     weights: int
     running_counts: int
@@ -224,6 +227,8 @@ class Arena(NamedTuple):
     reflected: Kept
     normed1: int
     stats1: int
+    raw: int  # of `model.qk_norm`, like the next
+    raw_stats: int
     lse: int
     mixed: int
     branch1: int  # outputs of attention and feed-forward before their norms
@@ -322,7 +327,7 @@ def _rotates(sizes: Sizes) -> bool:
 def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backward: bool, rows: int = 0) -> Arena:
     """Return the offsets of the regions of the workspace. Without a backward pass, all layers share the memory of
     activations, the residual stream has memory for one layer, and the outputs of a model with a vocabulary have memory
-    for `LOSS_ROWS` rows.
+    for at most `LOSS_ROWS` rows.
 
     more: size of the memory of a network over scores, which is used instead of `layout`. rows: number of positions that
     pass through the model at a time while the keys and values of the others are cached in every layer; layers then
@@ -340,8 +345,6 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
 
     layer: dict[str, Any] = {
         "qkv": take(whole_n * sizes.projected),
-        "raw": take(normed_qk * n * both),
-        "raw_stats": take(normed_qk * 2 * n * (sizes.heads + sizes.key_heads)),
         "turned": take((rotated or sizes.scales_rows > 0) * whole_n * both * (1 + sizes.lifted)),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
         "running_counts": take(sizes.counted * int(RUNNING_COUNT) * sizes.heads * whole_n),
@@ -353,6 +356,8 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
     layer |= {
         "normed1": take(norms * n * c),
         "stats1": take(norms * 2 * n),
+        "raw": take(normed_qk * n * both),
+        "raw_stats": take(normed_qk * 2 * n * (sizes.heads + sizes.key_heads)),
         "lse": take(sizes.heads * whole_n),
         "mixed": take(whole_n * sizes.query_width),
         "branch1": take(sizes.post_norms * n * c),

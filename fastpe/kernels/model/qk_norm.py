@@ -37,14 +37,14 @@ def _raw_and_stats(which, i, act, sizes, a):
 
 
 @inner
-def normalise_heads(w, act, pack, sizes, o, a):
-    """Normalise the queries and keys of a pack's new rows."""
+def normalise_heads(w, cache, act, pack, sizes, o, a):
+    """Normalise the queries and keys of a pack's new rows. cache, act: as in `layer.layer_forward`."""
     if not sizes.qk_norm:
         return
     for which in range(2):
         (count, size), weight = _parts(which, sizes), at(w, o.key_norm if which else o.query_norm)
         for i in range(pack.rows):
-            x = at(act, a.qkv + (pack.before + i) * sizes.projected + which * sizes.query_width)
+            x = at(cache, a.qkv + (pack.before + i) * sizes.projected + which * sizes.query_width)
             raw, stats = _raw_and_stats(which, i, act, sizes, a)
             copy(x, raw, count * size)
             norm_forward(raw, weight, weight, x, stats, count, size, sizes.norm_eps, NONE, NONE)

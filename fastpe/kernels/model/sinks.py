@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from fastpe.kernels.attention.sinks import with_sink
 from fastpe.kernels.attention.tile import dot, scale_row
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model.attention_head import lse_of, mixed_of
@@ -32,7 +33,7 @@ def apply_sinks(w, act, position, pack, sizes, o, a):
             out, lse, sink = mixed_of(h, act, own, sizes, a), lse_of(h, act, position, own, a), _sink(h, w, o)
             for i in range(own.before, own.before + own.length):
                 keys = np.float64(get(lse, i))
-                whole = max(keys, sink) + math.log1p(math.exp(-abs(keys - sink)))
+                whole = with_sink(keys, sink)
                 put(lse, i, scalar(lse, whole))
                 scale_row(at(out, i * sizes.query_width), sizes.head, scalar(out, math.exp(keys - whole)))
         start += own.length

@@ -2,9 +2,10 @@
 (`model.layer`) between them.
 
 A thread processes a whole pack forward and backward before its next pack (`model.batch`). It does so in its workspace;
-only parameters, gradients and the batch are outside of it. For a sequence of n positions, the forward pass takes
-2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP per layer (3 c f instead of 2 c f with SWIGLU), and 2 n c V for logits over V tokens,
-if all targets count. The backward pass takes twice as many. In training steps, fused ends save some of the products
+only parameters, gradients and the batch are outside of it. For a sequence of n positions, queries of q channels (all
+heads together), and keys and values of k channels each, the forward pass takes 2 n (2 c q + 2 c k + 2 c f) + 4 n^2 q
+FLOP per layer (3 c f instead of 2 c f with SWIGLU and GEGLU), and 2 n c V for logits over V tokens, if all targets
+count. The backward pass takes twice as many. In training steps, fused ends save some of the products
 (`model.fused_embedding_and_head`).
 
 `head` is the matrix that maps rows of the residual stream to logits: a parameter or, in a model with tied embeddings,

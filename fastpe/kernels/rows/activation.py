@@ -1,11 +1,11 @@
-"""The activations of the feed-forward map. Each is x times a smooth step:
+"""The activations of the feed-forward map, of one input x or of two inputs x and y:
 
     gelu        x Phi(x), Phi the normal distribution function: the exact form (Hendrycks and Gimpel 2016)
     gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): the approximation in the same paper, called
                 "gelu_new" in GPT-2
-    swiglu      x / (1 + exp(-x)) times y, where x and y are two maps of the same input (Shazeer 2020)
-    relu2       max(x, 0)^2 (So et al. 2021): the step is not smooth here
-    geglu       gelu_tanh of x, times y (Shazeer 2020)
+    swiglu      x / (1 + exp(-x)) times y, where x and y are two maps of the same rows (Shazeer 2020)
+    relu2       max(x, 0)^2 (So et al. 2021)
+    geglu       gelu_tanh of x, times y, as in swiglu (Shazeer 2020)
 
 ReLU needs no kernel here. A flag of the preceding matrix product applies it (`products.float_gemm.RELU`), and another
 flag computes its backward pass (`products.float_gemm.WHERE_POSITIVE`).

@@ -20,6 +20,8 @@ Slots = Mapping[str, Any]
 MOST_LENGTH, MOST_DIM, MOST_HEADS = 2**14, 2**12, 2**8
 _MOST_NUMBERS = 2**27  # largest number of entries of the slots of one length, 1 GiB in float64
 _KEPT_NUMBERS = 2**24  # largest number of entries of the slots of other lengths that stay in memory
+_OF_SCORES = {"score_scale": "scale", "score_softcap": "softcap", "sinks": "sinks"}
+"""Settings of a model that change scores or their weights, and the slots in which attention gets them."""
 _AS_THEY_BEGIN = "parameters of the encoding: initial values of seed 0"
 
 
@@ -122,7 +124,8 @@ class Subject:
 
     def _filled(self, length: int) -> Slots:
         if self.model is not None:
-            return {slot: each for slot, each in slots_of(self.model, length)[0].items() if slot != "gate"}
+            others = {"gate", *(_OF_SCORES[name] for name in _score_settings(self.model))}
+            return {slot: each for slot, each in slots_of(self.model, length)[0].items() if slot not in others}
         return build.build(self.name, length, **self._sizes(), **self.options)
 
     def _forget(self) -> None:
@@ -183,10 +186,17 @@ def of_run(run: str | Path | Transformer, lengths: Any) -> Subject:
         config.encoding, _lengths(lengths), config.made_for, config.heads * config.head_width, config.heads,
         config.causal, config.options, model,
     )  # fmt: skip
+    if settings := _score_settings(model):
+        found.remarks.append(f"the quantities of scores are those without {' and '.join(settings)}")
     layered = any(name.startswith("layers.0.encoding.") for name in model.parameters)
     if layered or len(registry.layers(config.encoding)) > 1:
         found.remarks.append(f"the slots are those of layer 0; each of the layers 0 .. {config.layers - 1} has its own")
     return found
+
+
+def _score_settings(model: Transformer) -> list[str]:
+    """Return the names of a model's settings that change scores and that quantities of encodings leave out."""
+    return [name for name in model.config.optional_parts if name in _OF_SCORES]
 
 
 def _lengths(given: Any) -> list[int] | None:
