@@ -18,7 +18,10 @@ from fastpe.torch.mods.captured import Changeable, captured
 from fastpe.torch.mods.expression import INDICES, Expr, aten
 
 _MOST_KEPT = 256
-_READ_BY_PYTHON = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.data_ptr, torch.Tensor.__array__}
+_READS = {  # what they return is a constant of the expression, so a mod that calls them is traced in each call
+    torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.data_ptr, torch.Tensor.__array__,
+    torch.Tensor.data.__get__, torch.Tensor.grad.__get__,  # type: ignore[attr-defined]
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def trace(mod: Callable[..., Any], dtype: torch.dtype | None, name: str) -> Trac
 
 
 def _trace(mod: Callable[..., Any], dtype: torch.dtype | None, name: str) -> tuple[Expr, list[torch.Tensor], bool]:
-    """Return the result, the captured tensors, and whether Python has read values of tensors."""
+    """Return the result, the captured tensors, and whether the mod reads values of tensors, which become constants."""
     watch, indexing = _Watch(name), _Indexing()
 
     def scalar(*given: torch.Tensor) -> torch.Tensor:
@@ -128,7 +131,7 @@ class _Indexing(TorchFunctionMode):
         self._parts: dict[int, tuple[torch.Tensor, torch.Tensor, list[Any]]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.reads_values |= func in _READ_BY_PYTHON
+        self.reads_values |= func in _READS
         if func is not torch.Tensor.__getitem__:
             return func(*args, **(kwargs or {}))
         table, given = args
