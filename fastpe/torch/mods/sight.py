@@ -103,7 +103,7 @@ class Sight:
         for wrong, error in self._unseen:
             for rows in self.sizes.parts():
                 if bool((wrong.cells(rows, []) & self.seen(rows)).any()):
-                    raise error
+                    raise type(error)(*error.args)  # one of its own: `error` is shared by all calls
 
     @property
     def is_known(self) -> bool:
