@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from fastpe.bands import Band
+from fastpe.functional.rotation import rotate
 from fastpe.torch.layer import Part, of_heads
 from fastpe.torch.operators import array
 from fastpe.torch.rotary_choice import Array, Choice, Group, Rotary, Scheme, stacked
@@ -247,14 +248,9 @@ class _Turning:
 
 def _rotation(own: Rotary, width: int, pairs: str) -> Array:
     """Return the images of the unit vectors, as rows, under a rotation of the first R channels by theta."""
-    half = len(own.theta)
-    channels = np.arange(2 * half)
-    first, second = (channels[:half], channels[half:]) if pairs == "half" else (channels[::2], channels[1::2])
-    found = np.eye(max(width, 2 * half))
-    found[first, first] = found[second, second] = own.factor * np.cos(own.theta)
-    found[first, second] = own.factor * np.sin(own.theta)
-    found[second, first] = -found[first, second]
-    return found
+    whole = np.eye(max(width, 2 * len(own.theta)))
+    angles = np.broadcast_to(own.theta, (len(whole), len(own.theta)))
+    return rotate(whole, pairs=pairs, cos_sin=(own.factor * np.cos(angles), own.factor * np.sin(angles)))
 
 
 def _does_not_fit(name: str, why: str) -> ValueError:
