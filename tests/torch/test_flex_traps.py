@@ -247,6 +247,18 @@ def test_the_data_and_the_gradient_of_a_tensor_may_be_those_of_another_one():
     assert_right(make_of_gradient(u))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_python_may_read_values_of_captured_tensors(dtype):
+    t = torch.tensor([2], dtype=dtype)
+
+    def mod(s, b, h, q, k):
+        return s * float(t) if t > 1 else s + t.sum().item()
+
+    assert_right(mod)
+    t.zero_()
+    assert_right(mod)
+
+
 def test_the_gradient_of_a_tensor_of_a_mask_mod_may_be_another_one():
     t = torch.zeros(20, requires_grad=True)
     t.grad = torch.ones(20)

@@ -137,6 +137,36 @@ def test_the_compiler_calls_an_operator():
             torch.testing.assert_close(x, y, rtol=0, atol=1e-5)
 
 
+@compiled
+def test_compiled_graphs_are_told_apart_by_their_constants():
+    from fastpe.torch.mods import compiled as own
+
+    q = drawn(grad=False)[0]
+
+    def score(s, b, h, q, k, factor):
+        return s if factor is None else s * factor
+
+    def shown(b, h, q, k):
+        return q >= k
+
+    lists = [getattr(BLOCK, name) for name in own._LISTS]
+    block = (*BLOCK.seq_lengths, *BLOCK.BLOCK_SIZE, *lists, shown)
+    options = {"scale": None, "enable_gqa": False, "fallback": "chunks"}
+    for factor in (None, True, 1.0, 2.0, 0.5):
+        found, _ = own._Traced.__call__(own._traced, q, q, q, score, block, None, options, (factor,), ())
+        mod = None if factor is None else lambda s, b, h, q, k, factor=factor: s * factor
+        torch.testing.assert_close(found, flex_attention(q, q, q, mod, BLOCK), rtol=0, atol=1e-6)
+
+
+@compiled
+def test_compiled_gradients_of_what_the_result_does_not_depend_on():
+    q, t = torch.ones(1, 2, 0, 8), torch.ones(2, requires_grad=True)
+    torch.compiler.reset()
+    run = torch.compile(lambda q, t: flex_attention(q, q, q, lambda s, b, h, q, k: s + t[h]).sum() + t.sum(),
+                        fullgraph=True, backend="aot_eager")  # fmt: skip
+    assert torch.autograd.grad(run(q, t), t)[0].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.filterwarnings("ignore")  # of the compiler, which looks at gradients between its graphs
 def test_without_the_private_names_of_pytorch_the_compiler_leaves_the_call_out(monkeypatch):
     monkeypatch.setattr("fastpe.torch.mods.attention.compiled", None)

@@ -135,8 +135,8 @@ class _Slots:
 
     def _dense(self, x: Expr, to: list[Mask]) -> None:
         view = captured_view(self.traced, x, self.sizes)
-        what = "a captured tensor of queries and keys is added" if view is not None else f"{_named(x)} is added"
-        self.plan.reasons.append(what)
+        what = "a captured tensor" if view is not None else str(x.target)
+        self.plan.reasons.append(f"{what} of query and key is added")
         if view is not None:
             to.append(Whole(view.to(self.dtype)))
         elif x.kind in ("offset", "key"):
@@ -170,6 +170,7 @@ class _Slots:
         if not bool(table.isfinite().all()):
             return False
         self.plan.slots |= {"values": table, "index": self._places(at[chosen[0]], table.shape[-1])}
+        self.plan.reasons.append("query and key select a number from a table")
         return True
 
     def _integer(self, x: Expr) -> int:
@@ -221,8 +222,3 @@ class _Slots:
 def bounded(x: torch.Tensor) -> torch.Tensor:
     """Return a term inside a soft cap without infinity: tanh is 1 or -1 for both."""
     return x.clamp(-1e30, 1e30)
-
-
-def _named(x: Expr) -> str:
-    """Return what an expression is, for a reader of the mod."""
-    return f"{x.target} of query and key"

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # PyTorch documents these only here
+from torch.utils._python_dispatch import TorchDispatchMode  # PyTorch has it only here
 from torch.utils._pytree import tree_leaves
 
 from fastpe.torch.mods import expression
@@ -187,8 +187,10 @@ class _Watch(TorchDispatchMode):
                 "torch.where"
             )
         self.reads_values = True
-        with _disable_current_modes():  # the tracer would refuse to read any value
-            return func(*args)
+        value = args[0].tolist()  # `func` would be refused by the tracer
+        while isinstance(value, list):
+            (value,) = value
+        return value
 
 
 def _read(graph: torch.fx.GraphModule, kinds: dict[str, torch.dtype]) -> tuple[Expr, list[torch.Tensor]]:
