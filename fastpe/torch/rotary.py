@@ -108,6 +108,9 @@ def rotated(
     masks, such as sliding windows, stay as they are. In models with one rotary embedding for each type of layer (Gemma
     3, Olmo 3), all types are changed.
 
+    The functions of transformers that rotate are replaced for all threads. While a model runs in a block, no other
+    thread may run a model of the same family.
+
     Examples
     --------
     >>> model = AutoModelForCausalLM.from_pretrained(path)  # doctest: +SKIP
@@ -306,9 +309,10 @@ class _Hook:
             replaced.append((owner, name, vars(owner).get(name)))
             setattr(owner, name, value)
 
-        homes = {type(module).__module__ for module in self._model.modules()}
+        modules = list(self._model.modules())  # also those that are removed from the model in the block
+        homes = {type(module).__module__ for module in modules}
         try:
-            for module in self._model.modules():
+            for module in modules:
                 _hooks[module] = self
                 if any(child in self._rotaries for child in module.children()):
                     replace(module, "forward", self._watched(module.forward))
@@ -325,7 +329,7 @@ class _Hook:
                     delattr(owner, name)
                 else:
                     setattr(owner, name, value)
-            for module in self._model.modules():
+            for module in modules:
                 _hooks.pop(module, None)
             self.marks, self._mark, self._results = [], None, []
 

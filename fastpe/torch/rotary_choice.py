@@ -37,7 +37,7 @@ class Group(NamedTuple):
     theta : (R/2,) float64
         Frequencies.
     factor : float
-        The factor by which queries and keys are multiplied, besides their rotation (YaRN's temperature).
+        The factor by which queries and keys are multiplied, in addition to their rotation (YaRN's temperature).
     """
 
     heads: Array | None

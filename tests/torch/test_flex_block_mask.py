@@ -1,4 +1,4 @@
-"""`create_block_mask` beside PyTorch's, and `flex_attention` with BlockMasks of all kinds."""
+"""`create_block_mask` compared with PyTorch's, and `flex_attention` with BlockMasks of all kinds."""
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_a_cropped_mask_and_keys_of_one_sample():
     torch.testing.assert_close(flex_attention(q, k, v, block_mask=block), right, rtol=0, atol=2e-6)
 
 
-def test_a_score_mod_may_hide_keys_beside_a_block_mask():
+def test_a_score_mod_may_hide_keys_as_well_as_a_block_mask():
     given = drawn()
     block = create_block_mask(random_mask, None, None, N, N, BLOCK_SIZE=16)
 

@@ -1,8 +1,6 @@
 """`flex_attention` with autocast, checkpointing, inference mode, the compiler and transformers; memory."""
 
 import threading
-import time
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ from flex_mods import INF, causal, dense  # noqa: E402 - only where the peers ar
 from torch.nn.attention import flex_attention as pytorch  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from fastpe.benchmarks import memory  # noqa: E402
 from fastpe.torch import create_block_mask, flex, flex_attention, register_transformers  # noqa: E402
 
 N = 40
@@ -268,16 +267,9 @@ def mods(name):
     }[name]
 
 
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096 / 2**20
-
-
 @pytest.mark.full("4,096 queries and keys: up to a minute")
 @pytest.mark.parametrize("name", ["alibi", "learned", "soft cap", "documents", "dilated", "pairs", "silu"])
 def test_peak_memory(name):
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("reads /proc")
     mod, mask, most = mods(name)
     given = [torch.randn(1, H, LONG, 64, requires_grad=True) for _ in range(3)]
 
@@ -286,18 +278,8 @@ def test_peak_memory(name):
         flex_attention(*(x[:, :, :n] for x in given), mod, block).sum().backward()
 
     run(128)  # compiles
-    before, peaks, done = resident(), [], []
-
-    def watch():
-        while not done:
-            peaks.append(resident())
-            time.sleep(0.002)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
     try:
-        run(LONG)
-    finally:
-        done.append(True)
-        watcher.join()
-    assert max(peaks) - before <= most
+        _, grown = memory.peak_growth(lambda: run(LONG))
+    except memory.Unknown as error:
+        pytest.skip(str(error))
+    assert grown / 2**20 <= most

@@ -14,9 +14,7 @@ from fastpe.torch import operators
 from fastpe.torch.mods.block_mask import NO_TILES
 from fastpe.torch.mods.grids import Sizes
 
-_of_slices = getattr(
-    pytorch, "_sliced_mask_mod_error", None
-)  # a private name: without it, the mod raises its own error
+_of_slices = getattr(pytorch, "_sliced_mask_mod_error", None)  # private; if it is missing, the mod raises an error
 _BACKENDS = ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
 
 
@@ -33,7 +31,12 @@ class Call:
     @property
     def scores_dtype(self) -> torch.dtype:
         """The dtype of scores."""
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+        return scores_dtype(self.q)
+
+
+def scores_dtype(q: torch.Tensor) -> torch.dtype:
+    """Return the dtype of scores."""
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 
 def check_options(return_lse: Any, kernel_options: Any, return_aux: Any, fallback: Any) -> None:
@@ -45,7 +48,7 @@ def check_options(return_lse: Any, kernel_options: Any, return_aux: Any, fallbac
         raise ValueError("return_lse and return_aux cannot be given together: use return_aux=AuxRequest(lse=True)")
     if return_aux is not None and return_aux.max_scores:
         raise NotImplementedError("max_scores is not available on a CPU")
-    if return_lse:
+    if return_lse and not torch.compiler.is_compiling():  # the compiler cannot trace a warning
         warnings.warn("return_lse is deprecated: use return_aux=AuxRequest(lse=True)", FutureWarning, stacklevel=3)
     if kernel_options is not None and not isinstance(kernel_options, dict):
         raise TypeError(f"kernel_options must be a dict, not {type(kernel_options).__name__}")

@@ -143,8 +143,7 @@ def _gradients(
 @_operator.register_fake
 def _outlines(tensors: Sequence[torch.Tensor], *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
     q, _, v = tensors[:3]
-    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=dtype)
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=checks.scores_dtype(q))
 
 
 @_gradients.register_fake

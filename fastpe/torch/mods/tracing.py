@@ -20,7 +20,7 @@ from fastpe.torch.mods.expression import INDICES, Expr, aten
 _MOST_KEPT = 256
 _READS = {  # what they return is a constant of the expression, so a mod that calls them is traced in each call
     torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.data_ptr, torch.Tensor.__array__,
-    torch.Tensor.data.__get__, torch.Tensor.grad.__get__,  # type: ignore[attr-defined]
+    *(getattr(torch.Tensor, name).__get__ for name in ("data", "grad")),
 }  # fmt: skip
 
 
