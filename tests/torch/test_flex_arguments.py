@@ -89,13 +89,13 @@ def test_the_warning_of_return_lse_points_to_the_call():
 
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler warns of on its way
 def test_options_are_checked_under_the_compiler():
-    torch.compiler.reset()
     for options, match in (
         ({"fallback": "no"}, "fallback must be"),
         ({"kernel_options": {"BACKEND": "FLASH"}}, "needs a GPU"),
         ({"return_aux": AuxRequest(max_scores=True)}, "max_scores is not available"),
     ):
         for whole in (True, False):
+            torch.compiler.reset()  # after an error, it runs the function as it is
             run = torch.compile(lambda q, options=options: flex_attention(q, q, q, **options), fullgraph=whole,
                                 backend="eager")  # fmt: skip
             with pytest.raises(Exception, match=match):
