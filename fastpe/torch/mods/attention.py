@@ -127,10 +127,10 @@ def flex_attention(
 
     Notes
     -----
-    **Mods** are traced again if they capture another kind of object than tensors, numbers, strings, functions, and modules
-    and classes of PyTorch, or if these differ. What a captured tensor holds may always change. Values must not be read in Python (use `torch.where`
-    instead of ``if``), tensors must not be written to, and no random numbers may be drawn. Only minus infinity hides a
-    key: a query all of whose scores are -1e9 returns the mean of the values.
+    **Mods** are traced again if they capture another kind of object than tensors, numbers, strings, functions, and
+    modules and classes of PyTorch, or if these differ. What a captured tensor holds may always change. Values must not
+    be read in Python (use `torch.where` instead of ``if``), tensors must not be written to, and no random numbers may
+    be drawn. Only minus infinity hides a key: a query all of whose scores are -1e9 returns the mean of the values.
 
     **Memory.** `flex_report` tells how a call is computed. What has no form takes about ten times as long, in as much
     memory as a chunk needs.
