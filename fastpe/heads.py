@@ -96,6 +96,8 @@ def head_scores(weights: Iterable[Any], tokens: Any, *, start: int = 1, sink: in
                 f"weights must have the shape (B, H, n, M) with B = {samples}, n at most {count - first} and M at most "
                 f"{count}, not {block.shape}"
             )
+        hidden = max(first + block.shape[2] - block.shape[3], 0)  # keys up to the last query that the block leaves out
+        block = np.pad(block, [(0, 0)] * 3 + [(0, hidden)]) if hidden else block
         begin = max(start - first, 0)
         found, more = _sums(block[:, :, begin:], ids, first + begin, sink)
         sums = {name: sums[name] + found[name] for name in SCORES}
@@ -175,9 +177,11 @@ def frequency_use(q: Any, k: Any, *, rotated: int, pairs: str = "interleaved", s
     [[12.5, 0.0]]
     """
     queries, keys = (validation.array(name, value) for name, value in (("q", q), ("k", k)))
-    if queries.ndim != 4 or keys.ndim != 4 or queries.shape[1] % keys.shape[1] or queries.shape[-1] != keys.shape[-1]:
+    fits = queries.ndim == keys.ndim == 4 and 0 not in queries.shape + keys.shape
+    if not fits or queries.shape[1] % keys.shape[1] or queries.shape[::3] != keys.shape[::3]:
         raise ValueError(
-            f"q and k must have the shapes (B, H, N, D) and (B, Hk, M, D), not {queries.shape} and {keys.shape}"
+            "q and k must have the shapes (B, H, N, D) and (B, Hk, M, D), without empty axes, and Hk must divide H, "
+            f"not {queries.shape} and {keys.shape}"
         )
     width = queries.shape[-1]
     rotated = whole("rotated", rotated, 2, width)

@@ -75,6 +75,17 @@ def test_blocks_of_queries_give_the_same_scores():
             np.testing.assert_allclose(many[name], one[name], rtol=1e-12)
 
 
+def test_weights_of_the_first_keys_are_0_for_other_keys():
+    tokens = np.array([[1, 2, 3, 1]])
+    whole = np.zeros((1, 1, 4, 4))
+    whole[..., 0] = 1.0
+    for blocks in ([whole[..., :1]], [whole[:, :, :2, :1], whole[:, :, 2:, :2]]):
+        found, right = head_scores(blocks, tokens), head_scores([whole], tokens)
+        assert right["duplicate"] == 1
+        assert right["induction"] == 0
+        assert found == right
+
+
 def test_scores_against_their_formulas():
     rng = np.random.default_rng(1)
     q, tokens = rng.normal(size=(2, 3, 12, 4)), rng.integers(5, size=(2, 12))
@@ -151,7 +162,10 @@ def test_frequency_use_of_one_pair():
     ("shapes", "options", "message"),
     [
         (((1, 2, 4), (1, 2, 4)), {"rotated": 4}, "q and k must have the shapes"),
-        (((1, 3, 2, 4), (1, 2, 2, 4)), {"rotated": 4}, "q and k must have the shapes"),
+        (((1, 3, 2, 4), (1, 2, 2, 4)), {"rotated": 4}, "Hk must divide H"),
+        (((1, 3, 2, 4), (1, 0, 2, 4)), {"rotated": 4}, "without empty axes"),
+        (((1, 1, 2, 4), (1, 1, 0, 4)), {"rotated": 4}, "without empty axes"),
+        (((2, 1, 2, 4), (1, 1, 2, 4)), {"rotated": 4}, "q and k must have the shapes"),
         (((1, 1, 2, 4), (1, 1, 2, 4)), {"rotated": 3}, "rotated must be even"),
         (((1, 1, 2, 4), (1, 1, 2, 4)), {"rotated": 6}, "rotated must be at most 4"),
         (((1, 1, 2, 4), (1, 1, 2, 4)), {"rotated": 4, "pairs": "whole"}, "pairs must be"),

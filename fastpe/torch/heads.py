@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fastpe import heads
+from fastpe.functional.rotation import rotate
 from fastpe.torch.layer import Part, observed
 from fastpe.torch.operators import HALVES, array
 from fastpe.torch.rotary import attending, check_model, is_rotated, rotated
@@ -122,6 +123,8 @@ def _layers(
     if not isinstance(tokens, torch.Tensor) or tokens.ndim != 2 or tokens.is_floating_point():
         shape = tuple(tokens.shape) if isinstance(tokens, torch.Tensor) else type(tokens).__name__
         raise TypeError(f"tokens must be a tensor (B, N) of integers, not {shape}")
+    if not tokens.numel():
+        raise ValueError(f"tokens must not be empty, but have the shape {tuple(tokens.shape)}")
     own, found = set(model.modules()), []
 
     def observer(module: torch.nn.Module, parts: Sequence[Part]) -> None:
@@ -193,17 +196,10 @@ def _rotations(
     if given.get("bands") is None:
         yield q, k, torch.tensor([0, k.shape[-2]]).expand(1, q.shape[-2], 2)
         return
-    theta, pairs = torch.from_numpy(given["theta"]), given["pairs"]
 
     def turned(x: torch.Tensor, places: np.ndarray[Any, Any]) -> torch.Tensor:
-        angles = torch.from_numpy(places).reshape(-1, 1, 1, x.shape[-2], 1) * theta
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        channels = torch.arange(2 * len(theta))
-        first, second = channels.view(2, -1) if pairs == "half" else channels.view(-1, 2).T
-        found = x.clone()
-        found[..., first] = x[..., first] * cos - x[..., second] * sin
-        found[..., second] = x[..., second] * cos + x[..., first] * sin
-        return found
+        angles = places.reshape(-1, 1, 1, x.shape[-2], 1) * given["theta"]
+        return torch.from_numpy(rotate(array(x), angles, pairs=given["pairs"]))
 
     for band in given["bands"]:
         yield turned(q, band.queries), turned(k, band.keys), torch.from_numpy(band.spans)

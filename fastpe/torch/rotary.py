@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from fastpe.bands import Band
+from fastpe.functional.rotation import rotate
 from fastpe.torch.layer import Part, of_heads
 from fastpe.torch.operators import array
 from fastpe.torch.rotary_choice import Array, Choice, Group, Rotary, Scheme, stacked
@@ -106,6 +107,9 @@ def rotated(
     `scheme`, `keep` and `heads` apply to layers that rotate. Layers without positions, as in SmolLM 3 and Cohere 2, and
     masks, such as sliding windows, stay as they are. In models with one rotary embedding for each type of layer (Gemma
     3, Olmo 3), all types are changed.
+
+    The functions of transformers that rotate are replaced for all threads. While a model runs in a block, no other
+    thread may run a model of the same family.
 
     Examples
     --------
@@ -247,14 +251,9 @@ class _Turning:
 
 def _rotation(own: Rotary, width: int, pairs: str) -> Array:
     """Return the images of the unit vectors, as rows, under a rotation of the first R channels by theta."""
-    half = len(own.theta)
-    channels = np.arange(2 * half)
-    first, second = (channels[:half], channels[half:]) if pairs == "half" else (channels[::2], channels[1::2])
-    found = np.eye(max(width, 2 * half))
-    found[first, first] = found[second, second] = own.factor * np.cos(own.theta)
-    found[first, second] = own.factor * np.sin(own.theta)
-    found[second, first] = -found[first, second]
-    return found
+    whole = np.eye(max(width, 2 * len(own.theta)))
+    angles = np.broadcast_to(own.theta, (len(whole), len(own.theta)))
+    return rotate(whole, pairs=pairs, cos_sin=(own.factor * np.cos(angles), own.factor * np.sin(angles)))
 
 
 def _does_not_fit(name: str, why: str) -> ValueError:
@@ -310,9 +309,10 @@ class _Hook:
             replaced.append((owner, name, vars(owner).get(name)))
             setattr(owner, name, value)
 
-        homes = {type(module).__module__ for module in self._model.modules()}
+        modules = list(self._model.modules())  # also those that are removed from the model in the block
+        homes = {type(module).__module__ for module in modules}
         try:
-            for module in self._model.modules():
+            for module in modules:
                 _hooks[module] = self
                 if any(child in self._rotaries for child in module.children()):
                     replace(module, "forward", self._watched(module.forward))
@@ -329,7 +329,7 @@ class _Hook:
                     delattr(owner, name)
                 else:
                     setattr(owner, name, value)
-            for module in self._model.modules():
+            for module in modules:
                 _hooks.pop(module, None)
             self.marks, self._mark, self._results = [], None, []
 

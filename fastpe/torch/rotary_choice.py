@@ -37,7 +37,7 @@ class Group(NamedTuple):
     theta : (R/2,) float64
         Frequencies.
     factor : float
-        The factor by which queries and keys are multiplied, besides their rotation (YaRN's temperature).
+        The factor by which queries and keys are multiplied, in addition to their rotation (YaRN's temperature).
     """
 
     heads: Array | None
@@ -60,14 +60,13 @@ class Choice:
     """The checked arguments of `rotated`. Layers and heads are numbers, for error messages and shapes."""
 
     def __init__(self, scheme: Any, keep: Any, heads: Any, options: dict[str, Any], layers: int, count: int) -> None:
-        self.own = scheme is None
         self.bands: Scheme = own_positions
         self.frequencies: str | None = None
         self.options: dict[str, Any] = {}
         if scheme is None:
             if options:
                 raise TypeError(f"rotated takes no option {next(iter(options))!r} without a scheme")
-        elif scheme in BANDS:
+        elif isinstance(scheme, str) and scheme in BANDS:
             self.bands = _with_options(BANDS[scheme], options)
         elif isinstance(scheme, str) and _rotates(scheme):
             self.frequencies, self.options = scheme, options

@@ -61,11 +61,49 @@ def test_options():
     refused(NotImplementedError, r"max_scores is not available", Q, Q, Q, return_aux=AuxRequest(max_scores=True))
     refused(ValueError, r"BACKEND must be one of .* not 'X'", Q, Q, Q, kernel_options={"BACKEND": "X"})
     refused(ValueError, r"BACKEND 'FLASH' needs a GPU", Q, Q, Q, kernel_options={"BACKEND": "FLASH"})
-    refused(ValueError, r"scale must be a finite number, not nan", Q, Q, Q, scale=float("nan"))
-    refused(ValueError, r"fallback must be 'chunks' or 'error', not 'no'", Q, Q, Q, fallback="no")
+    refused(ValueError, r"scale must be finite, not nan", Q, Q, Q, scale=float("nan"))
+    refused(TypeError, r"scale must be a number, not '1'", Q, Q, Q, scale="1")
+    refused(ValueError, r"fallback must be chunks or error, not 'no'", Q, Q, Q, fallback="no")
+    refused(TypeError, r"return_aux must be an AuxRequest, not bool", Q, Q, Q, return_aux=True)
+    refused(TypeError, r"kernel_options must be a dict, not str", Q, Q, Q, kernel_options="FLASH")
     refused(ValueError, r"score_mod 'square' has no form of slots: the score goes through aten.mul", Q, Q, Q, square,
             fallback="error")  # fmt: skip
     assert flex_attention(Q, Q, Q, kernel_options={"BLOCK_M": 64}).equal(flex_attention(Q, Q, Q))
+
+
+def test_options_of_reports():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kernel_option'"):
+        flex_report(Q, Q, Q, kernel_option={})
+    for wrong in ({"fallback": "no"}, {"kernel_options": {"BACKEND": "FLASH"}}):
+        with pytest.raises(ValueError, match=f"{'fallback' if 'fallback' in wrong else 'BACKEND'}"):
+            flex_report(Q, Q, Q, **wrong)
+    assert flex_report(Q, Q, Q, square, fallback="error").way == "fallback"
+
+
+def test_the_warning_of_return_lse_points_to_the_call():
+    for call in (flex_attention, flex_report):
+        with pytest.warns(FutureWarning, match="use return_aux") as caught:
+            call(Q, Q, Q, return_lse=True)
+        assert [each.filename for each in caught] == [__file__]
+
+
+@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler warns of on its way
+def test_options_are_checked_under_the_compiler():
+    for options, match in (
+        ({"fallback": "no"}, "fallback must be"),
+        ({"kernel_options": {"BACKEND": "FLASH"}}, "needs a GPU"),
+        ({"return_aux": AuxRequest(max_scores=True)}, "max_scores is not available"),
+    ):
+        for whole in (True, False):
+            torch.compiler.reset()  # after an error, it runs the function as it is
+            run = torch.compile(lambda q, options=options: flex_attention(q, q, q, **options), fullgraph=whole,
+                                backend="eager")  # fmt: skip
+            with pytest.raises(Exception, match=match):
+                run(Q)
+    run = torch.compile(lambda q: flex_attention(q, q, q, kernel_options={"BLOCK_M": 64}, return_lse=True),
+                        fullgraph=True, backend="eager")  # fmt: skip
+    for x, y in zip(run(Q), flex_attention(Q, Q, Q, return_lse=True), strict=True):
+        assert x.equal(y)
 
 
 def square(s, b, h, q, k):
@@ -150,9 +188,13 @@ def test_reports_in_words():
     )  # fmt: skip
     assert str(flex_report(Q, Q, Q, lambda s, b, h, q, k: s + t[q, k] * h)) == (
         "chunks: fastpe's kernels, 20 queries at a time\n"
-        "slots: scale\n"
-        "hidden keys: a mask of queries and keys\n"
+        "slots: mask, scale\n"
         "because: aten.mul.Tensor of query and key is added"
+    )
+    assert str(flex_report(Q, Q, Q, lambda s, b, h, q, k: s + t[0, (q * k) % 20])) == (
+        "slots: fastpe's kernels, with arrays of all queries and keys\n"
+        "slots: index, scale, values\n"
+        "because: query and key select a number from a table"
     )
     assert str(flex_report(Q, Q, Q, square)) == (
         "fallback: PyTorch, 20 queries at a time\nbecause: the score goes through aten.mul.Tensor"

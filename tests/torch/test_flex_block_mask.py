@@ -1,4 +1,4 @@
-"""`create_block_mask` beside PyTorch's, and `flex_attention` with BlockMasks of all kinds."""
+"""`create_block_mask` compared with PyTorch's, and `flex_attention` with BlockMasks of all kinds."""
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_a_cropped_mask_and_keys_of_one_sample():
     torch.testing.assert_close(flex_attention(q, k, v, block_mask=block), right, rtol=0, atol=2e-6)
 
 
-def test_a_score_mod_may_hide_keys_beside_a_block_mask():
+def test_a_score_mod_may_hide_keys_as_well_as_a_block_mask():
     given = drawn()
     block = create_block_mask(random_mask, None, None, N, N, BLOCK_SIZE=16)
 
@@ -116,3 +116,17 @@ def test_arguments_that_need_a_gpu_are_refused():
         create_block_mask(causal, None, None, 5, 5, compute_dq_write_order=True)
     with pytest.raises(ValueError, match=r"mask_mod '<lambda>' must return a bool tensor, not torch.int64"):
         create_block_mask(lambda b, h, q, k: q - k, None, None, 5, 5)
+
+
+def test_wrong_sizes():
+    for error, match, given in (
+        (ValueError, r"Q_LEN must be at least 1, not 0", (None, None, 0, 5)),
+        (TypeError, r"KV_LEN must be an integer, not 'a'", (None, None, 5, "a")),
+        (ValueError, r"B must be at least 1, not 0", (0, None, 5, 5)),
+        (TypeError, r"H must be an integer, not 1.5", (None, 1.5, 5, 5)),
+        (ValueError, r"BLOCK_SIZE must be at least 1, not 0", (None, None, 5, 5, "cpu", 0)),
+        (TypeError, r"BLOCK_SIZE must be an integer, not 'a'", (None, None, 5, 5, "cpu", (16, "a"))),
+        (ValueError, r"BLOCK_SIZE must be one number or two, not \(1, 2, 3\)", (None, None, 5, 5, "cpu", (1, 2, 3))),
+    ):
+        with pytest.raises(error, match=match):
+            create_block_mask(causal, *given)

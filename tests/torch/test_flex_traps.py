@@ -1,7 +1,11 @@
 """`flex_attention`: captured objects that change, indices that are out of range, and forms that look alike."""
 
+import functools
+import gc
 import math
+import operator
 import types
+import weakref
 
 import pytest
 
@@ -152,6 +156,123 @@ def test_a_mod_is_traced_once_also_if_its_tensors_differ(monkeypatch):
     assert len(traced) == 3
 
 
+def test_functions_that_are_captured_twice_are_told_apart():
+    def f(q, k):
+        return 0.1 * (q - k)
+
+    def g(q, k):
+        return 0.3 * (k - q)
+
+    def of(one, other, third):
+        return lambda s, b, h, q, k: s + (one(q, k) + 2 * other(q, k) + 4 * third(q, k)) / 8
+
+    assert_right(of(f, g, f))
+    assert_right(of(f, g, g))
+
+
+def test_methods_of_objects_may_return_something_else():
+    d, names = {"c": 0.1}, iter([0.1, 0.2, 0.2, 0.3])
+    get, drawn_next = d.get, functools.partial(next, names)
+
+    def by_method(s, b, h, q, k):
+        return s + get("c") * (q - k)
+
+    assert_right(by_method)
+    d["c"] = 0.2
+    assert_right(by_method)
+    found = []
+    for _ in range(2):
+        found.append(flex_attention(*drawn(), lambda s, b, h, q, k: s + drawn_next() * (q - k)))
+    assert not found[0].equal(found[1])
+
+
+def test_an_attribute_of_a_class_and_of_a_function_may_change():
+    class Options:
+        c = 0.1
+
+    def by_class(s, b, h, q, k):
+        return s + Options.c * (q - k)
+
+    def by_function(s, b, h, q, k):
+        return s + by_function.c * (q - k)
+
+    by_function.c = 0.1
+    for mod, owner in ((by_class, Options), (by_function, by_function)):
+        assert_right(mod)
+        owner.c = 0.2
+        assert_right(mod)
+
+
+def test_a_function_with_the_name_of_one_of_pytorch_may_change(monkeypatch):
+    @functools.wraps(torch.nn.functional.silu)
+    def scaled(x):
+        return x * SCALE
+
+    def mod(s, b, h, q, k):
+        return scaled(s)
+
+    assert_right(mod)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    assert_right(mod)
+
+
+def test_functions_of_pytorch_and_of_mathematics_are_traced_once(monkeypatch):
+    traced = []
+    trace = tracing._trace
+    monkeypatch.setattr(tracing, "_trace", lambda *given: traced.append(1) or trace(*given))
+    silu = torch.nn.functional.silu
+
+    def mod(s, b, h, q, k):
+        return silu(torch.add(s, math.sqrt(2.0))) + max(0.5, operator.mul(2, 3)) * torch.Tensor.abs(q - k)
+
+    assert_right(mod)
+    assert_right(mod)
+    assert len(traced) == 1
+
+
+def test_the_data_and_the_gradient_of_a_tensor_may_be_those_of_another_one():
+    def make(t):
+        return lambda s, b, h, q, k: s * t.data[h]
+
+    def make_of_gradient(t):
+        return lambda s, b, h, q, k: s * t.grad[h]
+
+    t, u = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    assert_right(make(t))
+    assert_right(make(u))
+    for x in (t, u):
+        x.requires_grad_().grad = x.detach() / 2
+        assert_right(make_of_gradient(x))
+    u.grad = torch.tensor([5.0, 6.0])
+    assert_right(make_of_gradient(u))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_python_may_read_values_of_captured_tensors(dtype):
+    t = torch.tensor([2], dtype=dtype)
+
+    def mod(s, b, h, q, k):
+        return s * float(t) if t > 1 else s + t.sum().item()
+
+    assert_right(mod)
+    t.zero_()
+    assert_right(mod)
+
+
+def test_the_gradient_of_a_tensor_of_a_mask_mod_may_be_another_one():
+    t = torch.zeros(20, requires_grad=True)
+    t.grad = torch.ones(20)
+
+    def mask(b, h, q, k):
+        return (t.grad[k] > 0) & (q >= k)
+
+    given = drawn()
+    block = create_block_mask(mask, None, None, 20, 20, BLOCK_SIZE=32, separate_full_blocks=False)
+    assert_right(None, mask, given, block)
+    t.grad = (torch.arange(20) < 5).float()
+    assert_right(None, mask, given, block)
+
+
 def test_a_mask_mod_is_asked_again_if_its_tensors_change():
     doc = torch.arange(20) // 7
 
@@ -164,6 +285,68 @@ def test_a_mask_mod_is_asked_again_if_its_tensors_change():
     assert_right(None, mask, given, block)
     doc[10:] = 9
     assert_right(None, mask, given, block)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is kept between calls
+
+
+def test_the_tensors_of_a_call_are_not_kept():
+    def square(s, b, h, q, k):
+        return s * s
+
+    given = drawn()
+    flex_attention(*given, square)
+    alive = [weakref.ref(x) for x in given]
+    del given
+    gc.collect()
+    assert not any(each() is not None for each in alive)
+
+
+def test_one_plan_of_a_mod_is_kept():
+    def mod(s, b, h, q, k):
+        return s - 0.5 * (q - k)
+
+    for n in (5, 6, 7, 6):
+        assert_right(mod, given=drawn(n))
+    traced = tracing.trace(mod, torch.float32, "mod")
+    assert [key for key in traced.memo if key not in ("captures", "form")] == ["plan"]
+
+
+def test_each_call_raises_an_error_of_its_own():
+    def mod(s, b, h, q, k):
+        return s + torch.log(q - k - 1.0)
+
+    errors = []
+    for _ in range(2):
+        with pytest.raises(ValueError, match="must give finite numbers") as caught:
+            flex_attention(*drawn(), mod)
+        errors.append(caught.value)
+    assert errors[0] is not errors[1]
+
+
+def test_the_tensors_of_a_mask_are_known_by_more_than_their_ids():
+    block = create_block_mask(causal, None, None, 20, 20, BLOCK_SIZE=16)
+    given = drawn()
+    flex_attention(*given, block_mask=block)
+    alive = weakref.ref(block.kv_indices)
+    block.kv_indices = block.kv_indices.clone()
+    gc.collect()
+    assert alive() is not None
+    flex_attention(*given, block_mask=block)
+    assert alive() is None
+
+
+def test_shared_parts_are_read_once():
+    t = torch.ones(())
+
+    def mod(s, b, h, q, k):
+        x = torch.ones(())
+        for _ in range(40):
+            x = x * 0.5 + x * 0.5
+        return s * x * t
+
+    assert_right(mod)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -299,10 +482,14 @@ def test_lse_contains_what_the_softmax_does_not_feel():
     def mod(s, b, h, q, k):
         return s + t[q] + 2.0 + h
 
-    with pytest.warns(FutureWarning, match="return_aux"):
-        found = flex_attention(*given, mod, return_lse=True)
-    for x, y in zip(found, dense(*given, mod, None), strict=True):
-        torch.testing.assert_close(x, y.float(), rtol=0, atol=1e-5)
+    def number(s, b, h, q, k):
+        return s + torch.where(q >= k, 3.0, -INF)
+
+    for each in (mod, number):
+        with pytest.warns(FutureWarning, match="return_aux"):
+            found = flex_attention(*given, each, return_lse=True)
+        for x, y in zip(found, dense(*given, each, None), strict=True):
+            torch.testing.assert_close(x, y.float(), rtol=0, atol=1e-5)
 
 
 def test_numbers_that_are_not_finite_are_errors_only_for_keys_that_are_seen():

@@ -1,8 +1,6 @@
 """`flex_attention` with autocast, checkpointing, inference mode, the compiler and transformers; memory."""
 
 import threading
-import time
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ from flex_mods import INF, causal, dense  # noqa: E402 - only where the peers ar
 from torch.nn.attention import flex_attention as pytorch  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from fastpe.benchmarks import memory  # noqa: E402
 from fastpe.torch import create_block_mask, flex, flex_attention, register_transformers  # noqa: E402
 
 N = 40
@@ -137,6 +136,36 @@ def test_the_compiler_calls_an_operator():
             torch.testing.assert_close(x, y, rtol=0, atol=1e-5)
 
 
+@compiled
+def test_compiled_graphs_are_told_apart_by_their_constants():
+    from fastpe.torch.mods import compiled as own
+
+    q = drawn(grad=False)[0]
+
+    def score(s, b, h, q, k, factor):
+        return s if factor is None else s * factor
+
+    def shown(b, h, q, k):
+        return q >= k
+
+    lists = [getattr(BLOCK, name) for name in own._LISTS]
+    block = (*BLOCK.seq_lengths, *BLOCK.BLOCK_SIZE, *lists, shown)
+    options = {"scale": None, "enable_gqa": False, "fallback": "chunks"}
+    for factor in (None, True, 1.0, 2.0, 0.5):
+        found, _ = own._Traced.__call__(own._traced, q, q, q, score, block, None, options, (factor,), ())
+        mod = None if factor is None else lambda s, b, h, q, k, factor=factor: s * factor
+        torch.testing.assert_close(found, flex_attention(q, q, q, mod, BLOCK), rtol=0, atol=1e-6)
+
+
+@compiled
+def test_compiled_gradients_of_what_the_result_does_not_depend_on():
+    q, t = torch.ones(1, 2, 0, 8), torch.ones(2, requires_grad=True)
+    torch.compiler.reset()
+    run = torch.compile(lambda q, t: flex_attention(q, q, q, lambda s, b, h, q, k: s + t[h]).sum() + t.sum(),
+                        fullgraph=True, backend="aot_eager")  # fmt: skip
+    assert torch.autograd.grad(run(q, t), t)[0].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.filterwarnings("ignore")  # of the compiler, which looks at gradients between its graphs
 def test_without_the_private_names_of_pytorch_the_compiler_leaves_the_call_out(monkeypatch):
     monkeypatch.setattr("fastpe.torch.mods.attention.compiled", None)
@@ -238,16 +267,9 @@ def mods(name):
     }[name]
 
 
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096 / 2**20
-
-
 @pytest.mark.full("4,096 queries and keys: up to a minute")
 @pytest.mark.parametrize("name", ["alibi", "learned", "soft cap", "documents", "dilated", "pairs", "silu"])
 def test_peak_memory(name):
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("reads /proc")
     mod, mask, most = mods(name)
     given = [torch.randn(1, H, LONG, 64, requires_grad=True) for _ in range(3)]
 
@@ -256,18 +278,8 @@ def test_peak_memory(name):
         flex_attention(*(x[:, :, :n] for x in given), mod, block).sum().backward()
 
     run(128)  # compiles
-    before, peaks, done = resident(), [], []
-
-    def watch():
-        while not done:
-            peaks.append(resident())
-            time.sleep(0.002)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
     try:
-        run(LONG)
-    finally:
-        done.append(True)
-        watcher.join()
-    assert max(peaks) - before <= most
+        _, grown = memory.peak_growth(lambda: run(LONG))
+    except memory.Unknown as error:
+        pytest.skip(str(error))
+    assert grown / 2**20 <= most

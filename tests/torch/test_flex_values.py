@@ -1,4 +1,4 @@
-"""`flex_attention` beside dense attention in float64: output, lse and all gradients, for each kind of modification."""
+"""`flex_attention` and dense attention in float64: output, lse and all gradients, for each kind of modification."""
 
 import pytest
 

@@ -129,5 +129,8 @@ def test_wrong_arguments(twice):
     for wrong in (twice[0], twice.float(), twice.tolist()):
         with pytest.raises(TypeError, match="tokens must be a tensor"):
             head_scores(made("llama"), wrong)
+    for scores in (head_scores, frequency_use):
+        with pytest.raises(ValueError, match=r"tokens must not be empty, but have the shape \(2, 0\)"):
+            scores(made("llama"), twice[:, :0])
     with pytest.raises(ValueError, match="GPT2LMHeadModel has no rotary embedding"):
         frequency_use(made("gpt2"), twice)

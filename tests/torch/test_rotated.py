@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers", minversion="5", reason="a pee
 from small_models import WORDS, inputs, made  # noqa: E402 - only where the peers are
 
 from fastpe.torch import head_scores, register_transformers, rotated  # noqa: E402
+from fastpe.torch.rotary import is_rotated  # noqa: E402
 
 # what transformers and PyTorch warn of on their way
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -284,6 +285,14 @@ def test_a_model_can_go_after_the_block():
     assert gone() is None
 
 
+def test_a_module_that_is_removed_in_the_block_is_free_after_it():
+    model = made("llama")
+    with rotated(model):
+        removed = model.model.layers[1]
+        del model.model.layers[1]
+    assert not is_rotated(removed)
+
+
 def test_two_models_at_a_time(llama, tokens):
     other = made("llama", "sdpa", rope_parameters={"rope_type": "default", "rope_theta": 100.0})
     right, own = logits(llama, tokens), logits(other, tokens)
@@ -307,6 +316,7 @@ WRONG = {
     "unknown scheme": ({"scheme": "selfextend"}, ValueError, "scheme must be None, one of 'dual_chunk', .*, not 'self"),
     "no rotary scheme": ({"scheme": "alibi"}, ValueError, "scheme must be"),
     "more than angles": ({"scheme": "xpos"}, ValueError, "scheme must be"),
+    "a list": ({"scheme": ["rope"]}, ValueError, r"scheme must be .*, not \['rope'\]"),
     "no text": ({"scheme": 3}, ValueError, "scheme must be .*, not 3"),
     "unknown option": ({"scheme": "self_extend", "grp": 2}, TypeError, "no option 'grp'; did you mean 'group'"),
     "wrong option": ({"scheme": "self_extend", "group": 0}, ValueError, "group must be at least 1"),

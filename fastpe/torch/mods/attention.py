@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from fastpe.torch.mods import rows
 from fastpe.torch.mods.block_mask import create_block_mask
-from fastpe.torch.mods.checks import checked
+from fastpe.torch.mods.checks import check_options, checked
 from fastpe.torch.mods.ways import attended, way_of
 
 compiled: Any = None
@@ -30,15 +30,16 @@ class FlexReport:
     Attributes
     ----------
     way : str
-        "slots": one call of `fastpe.torch.attention`, in O(N) memory unless there is a mask of queries and keys or one
-        of the slots "index" and "scores". "chunks": a call for each chunk of queries, with arrays of the chunk and all
-        keys. "fallback": PyTorch computes all scores of a chunk.
+        "slots": one call of `fastpe.torch.attention`, in O(N) memory unless there is a mask of queries and keys or the
+        slot "index". "chunks": a call for each chunk of queries, with arrays of the chunk and all keys. "fallback":
+        PyTorch computes all scores of a chunk.
     slots : tuple of str
-        The slots and options of `fastpe.torch.attention` that are used.
+        The slots and options of `fastpe.torch.attention` that are used; "mask" if numbers for each query and key are
+        added.
     spans : bool
         Whether the keys that a query sees are given as a span.
     masks : bool
-        Whether there is a mask of queries and keys.
+        Whether keys are hidden by a mask of queries and keys.
     rows : int
         Number of queries in a chunk.
     reasons : tuple of str
@@ -53,7 +54,7 @@ class FlexReport:
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        whole = self.masks or bool({"index", "scores"} & {*self.slots})
+        whole = self.masks or "index" in self.slots
         words = {
             "slots": f"fastpe's kernels, {'with arrays of all queries and keys' if whole else 'in O(N) memory'}",
             "chunks": f"fastpe's kernels, {self.rows} queries at a time",
@@ -113,6 +114,8 @@ def flex_attention(
 
     Raises
     ------
+    TypeError
+        If an argument has the wrong type.
     ValueError
         If arguments do not fit together, if a mod cannot be traced, or if it gives NaN or infinity to a visible key.
     IndexError
@@ -124,10 +127,10 @@ def flex_attention(
 
     Notes
     -----
-    **Mods** are traced again if they capture another kind of object than tensors, numbers, strings and functions, or if
-    these differ. What a captured tensor holds may always change. Values must not be read in Python (use `torch.where`
-    instead of ``if``), tensors must not be written to, and no random numbers may be drawn. Only minus infinity hides a
-    key: a query all of whose scores are -1e9 returns the mean of the values.
+    **Mods** are traced again if they capture another kind of object than tensors, numbers, strings, functions, and
+    modules and classes of PyTorch, or if these differ. What a captured tensor holds may always change. Values must not
+    be read in Python (use `torch.where` instead of ``if``), tensors must not be written to, and no random numbers may
+    be drawn. Only minus infinity hides a key: a query all of whose scores are -1e9 returns the mean of the values.
 
     **Memory.** `flex_report` tells how a call is computed. What has no form takes about ten times as long, in as much
     memory as a chunk needs.
@@ -151,34 +154,37 @@ def flex_attention(
     >>> slopes.grad.shape
     torch.Size([2])
     """
-    if fallback not in ("chunks", "error"):
-        raise ValueError(f"fallback must be 'chunks' or 'error', not {fallback!r}")
+    check_options(return_lse, kernel_options, return_aux, fallback)
     if torch.compiler.is_compiling() and compiled is not None:
         out, lse = compiled.attend(query, key, value, score_mod, block_mask, scale, enable_gqa, fallback)
     else:
-        checks = query, key, value, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux
-        out, lse = _outside_graphs(checks, score_mod, fallback)
+        out, lse = _outside_graphs(query, key, value, score_mod, block_mask, scale, enable_gqa, fallback)
     if return_aux is not None:
         return out, pytorch.AuxOutput(lse=lse if return_aux.lse else None, max_scores=None)
     return (out, lse) if return_lse else out
 
 
 @torch.compiler.disable
-def _outside_graphs(given: tuple[Any, ...], score_mod: Any, fallback: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return output and lse. given: the arguments of `checked`."""
-    return attended(checked(*given), score_mod, given[3], fallback)
+def _outside_graphs(
+    query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any, enable_gqa: Any, fallback: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return output and lse."""
+    return attended(checked(query, key, value, block_mask, scale, enable_gqa), score_mod, block_mask, fallback)
 
 
 def flex_report(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Callable[..., torch.Tensor] | None = None,
-    block_mask: BlockMask | None = None, scale: float | None = None, enable_gqa: bool = False, **options: Any,
+    block_mask: BlockMask | None = None, scale: float | None = None, enable_gqa: bool = False,
+    return_lse: bool = False, kernel_options: Any = None, *, return_aux: Any = None, fallback: str = "chunks",
 ) -> FlexReport:  # fmt: skip
     """Return how `flex_attention` computes a call with these arguments, without computing it.
 
     Parameters
     ----------
-    query, key, value, score_mod, block_mask, scale, enable_gqa, **options
+    query, key, value, score_mod, block_mask, scale, enable_gqa
         As for `flex_attention`.
+    return_lse, kernel_options, return_aux, fallback
+        As for `flex_attention`. They are checked, and change nothing in the report.
 
     Returns
     -------
@@ -187,7 +193,7 @@ def flex_report(
 
     Raises
     ------
-    ValueError, IndexError, NotImplementedError, RuntimeError
+    TypeError, ValueError, IndexError, NotImplementedError, RuntimeError
         As for `flex_attention`.
 
     Examples
@@ -199,19 +205,19 @@ def flex_report(
     slots: bias, scale
     hidden keys: a span of keys for each query
     """
-    call = checked(query, key, value, block_mask, scale, enable_gqa, False, options.get("kernel_options"), None)
+    check_options(return_lse, kernel_options, return_aux, fallback)
+    call = checked(query, key, value, block_mask, scale, enable_gqa)
     way = way_of(call, score_mod, block_mask)
     if way.plan is None:
         return FlexReport("fallback", (), False, False, rows.fallback_chunks(call.sizes)[0].stop, way.reasons)
     own = way.plan
+    options = {"softcap": own.softcap, "rectify": own.rectify, "scores": own.scores, "mask": own.added}
+    used = {*own.slots, *(name for name, value in options.items() if value)}
+    in_chunks = own.added or own.scores or not own.sight.is_known
     parts = rows.chunks(own)
-    used = {*own.slots, *(["softcap"] if own.softcap else []), *(["rectify"] if own.rectify else [])}
-    used |= {"scores"} if own.scores else set()
-    dense = bool(own.added or own.scores or own.sight.masks)
-    one_by_one = len(parts) > 1 or not own.sight.is_known or any(own.scores + own.added)
     return FlexReport(
-        "chunks" if dense and one_by_one else "slots", tuple(sorted(used)), own.sight.spans is not None,
-        bool(own.added or own.sight.masks), parts[0].stop if parts else 0, way.reasons,
+        "chunks" if in_chunks else "slots", tuple(sorted(used)), own.sight.spans is not None, bool(own.sight.masks),
+        parts[0].stop if parts else 0, way.reasons,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.nn.attention.flex_attention import BlockMask
 
+from fastpe.base.validation import shown, whole
 from fastpe.torch.mods import grids
 from fastpe.torch.mods.grids import Outside, Sizes
 from fastpe.torch.mods.tracing import Traced, called, trace
@@ -95,8 +96,10 @@ def create_block_mask(
 
     Raises
     ------
+    TypeError
+        If an argument has the wrong type.
     ValueError
-        If `mask_mod` cannot be traced (see `flex_attention`), or if an argument needs a GPU.
+        If a size is not positive, if `mask_mod` cannot be traced (see `flex_attention`), or if an argument needs a GPU.
     IndexError
         If `mask_mod` reads past the end of a tensor for a key that it shows.
 
@@ -109,9 +112,14 @@ def create_block_mask(
         raise ValueError(f"device must be 'cpu', not {device!r}")
     if compute_dq_write_order:
         raise ValueError("compute_dq_write_order must be False: only kernels on a GPU use it")
-    height, width = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
+    size = BLOCK_SIZE if isinstance(BLOCK_SIZE, tuple | list) else (BLOCK_SIZE, BLOCK_SIZE)
+    if len(size) != 2:
+        raise ValueError(f"BLOCK_SIZE must be one number or two, not {shown(BLOCK_SIZE)}")
+    height, width = (whole("BLOCK_SIZE", each, 1) for each in size)
+    Q_LEN, KV_LEN = whole("Q_LEN", Q_LEN, 1), whole("KV_LEN", KV_LEN, 1)
     traced = trace(mask_mod, None, called(mask_mod, "mask_mod"))
-    sizes = Sizes(B or 1, H or 1, Q_LEN, KV_LEN)
+    samples, heads = (1 if each is None else whole(name, each, 1) for name, each in (("B", B), ("H", H)))
+    sizes = Sizes(samples, heads, Q_LEN, KV_LEN)
     counts = []
     for at in range(0, Q_LEN, height):
         seen, outside = grids.values(traced, traced.result, sizes, "cells", slice(at, min(at + height, Q_LEN)))

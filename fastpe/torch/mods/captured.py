@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 _BY_VALUE = (int, float, complex, bool, str, bytes, type(None), type(...), torch.dtype, torch.device)
-_FIXED = (types.BuiltinFunctionType, types.BuiltinMethodType, type, type(torch.add))
-_STABLE = ("torch", "math", "operator", "builtins")
+_STABLE = ("torch", "math", "operator", "_operator", "builtins")
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,16 @@ def captured(mod: Callable[..., Any]) -> tuple[Hashable, list[torch.Tensor]]:
     Raises
     ------
     Changeable
-        If the mod captures anything else than functions, tensors, numbers and strings.
+        If the mod captures anything else than tensors, numbers, strings, functions, and modules and classes of PyTorch
+        and of Python's mathematics.
     """
     tensors: list[torch.Tensor] = []
     numbers: dict[int, int] = {}
-    key = tuple(_key(mod, tensors, numbers, set()))
+    key = tuple(_key(mod, tensors, numbers, {}))
     return (torch.get_default_dtype(), *key), tensors
 
 
-def _key(value: Any, tensors: list[torch.Tensor], numbers: dict[int, int], met: set[int]) -> Iterator[Hashable]:
+def _key(value: Any, tensors: list[torch.Tensor], numbers: dict[int, int], met: dict[int, int]) -> Iterator[Hashable]:
     kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         if id(value) not in numbers:
@@ -55,22 +55,23 @@ def _key(value: Any, tensors: list[torch.Tensor], numbers: dict[int, int], met: 
         yield numbers[id(value)], kind, value.shape, value.stride(), value.dtype, value.device, value.requires_grad
     elif kind in _BY_VALUE:
         yield kind, repr(value) if kind is float else value  # repr: 0.0 and -0.0 differ, and NaN equals itself
-    elif isinstance(value, _FIXED) or _is_stable(value):
+    elif _is_stable(value):
         yield value
     elif kind is types.FunctionType:
         if id(value) in met:
-            yield "again"
+            yield "again", met[id(value)]
             return
-        met.add(id(value))
-        names = tuple((value.__kwdefaults__ or {}).items())
-        for each in (value.__defaults__ or (), names, _contents(value), _globals(value)):
-            yield value.__code__
+        met[id(value)] = len(met)
+        yield value.__code__
+        names, own = (tuple(each.items()) for each in (value.__kwdefaults__ or {}, vars(value)))
+        for each in (value.__defaults__ or (), names, own, _contents(value), _globals(value)):
             yield from _key(each, tensors, numbers, met)
     elif kind is Lifted:
         yield value.graph
         yield from _key(value.inputs, tensors, numbers, met)
     elif kind is functools.partial:
-        for each in (value.func, value.args, tuple(value.keywords.items())):
+        yield functools.partial
+        for each in (value.func, value.args, tuple(value.keywords.items()), tuple(vars(value).items())):
             yield from _key(each, tensors, numbers, met)
     elif kind is tuple:
         yield tuple, len(value)
@@ -81,14 +82,20 @@ def _key(value: Any, tensors: list[torch.Tensor], numbers: dict[int, int], met: 
 
 
 def _is_stable(value: Any) -> bool:
-    """Whether a value is a module, or a function without captures, of PyTorch or of Python's mathematics."""
+    """Whether a value is a module, a class, or a function without captures, of PyTorch or of Python's mathematics."""
     if isinstance(value, types.ModuleType):
         name = value.__name__
+    elif isinstance(value, type):
+        name = value.__module__
+    elif isinstance(value, types.BuiltinFunctionType):  # also methods of objects, such as those of a dict
+        if value.__self__ is None:  # functions of PyTorch
+            return getattr(torch, value.__name__, None) is value
+        return isinstance(value.__self__, types.ModuleType | type) and _is_stable(value.__self__)
     elif isinstance(value, types.FunctionType) and value.__closure__ is None:
-        name = value.__module__ or ""
+        name = value.__globals__.get("__name__", "")  # not __module__, which functools.wraps copies
     else:
         return False
-    return name.partition(".")[0] in _STABLE
+    return str(name).partition(".")[0] in _STABLE
 
 
 def _contents(function: types.FunctionType) -> tuple[Any, ...]:

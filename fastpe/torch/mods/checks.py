@@ -9,10 +9,12 @@ import torch
 from torch.nn.attention import flex_attention as pytorch
 from torch.nn.attention.flex_attention import BlockMask
 
+from fastpe.base.validation import choice, real
 from fastpe.torch import operators
 from fastpe.torch.mods.block_mask import NO_TILES
 from fastpe.torch.mods.grids import Sizes
 
+_of_slices = getattr(pytorch, "_sliced_mask_mod_error", None)  # private; if it is missing, the mod raises an error
 _BACKENDS = ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
 
 
@@ -29,14 +31,36 @@ class Call:
     @property
     def scores_dtype(self) -> torch.dtype:
         """The dtype of scores."""
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+        return scores_dtype(self.q)
 
 
-def checked(
-    q: Any, k: Any, v: Any, block_mask: Any, scale: Any, enable_gqa: Any, return_lse: Any, kernel_options: Any,
-    return_aux: Any,
-) -> Call:  # fmt: skip
-    """Return the checked arguments, without those that only say what is returned."""
+def scores_dtype(q: torch.Tensor) -> torch.dtype:
+    """Return the dtype of scores."""
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
+
+
+def check_options(return_lse: Any, kernel_options: Any, return_aux: Any, fallback: Any) -> None:
+    """Check the options of a public function that do not change how attention is computed."""
+    choice("fallback", fallback, ("chunks", "error"))
+    if return_aux is not None and not isinstance(return_aux, pytorch.AuxRequest):
+        raise TypeError(f"return_aux must be an AuxRequest, not {type(return_aux).__name__}")
+    if return_lse and return_aux is not None:
+        raise ValueError("return_lse and return_aux cannot be given together: use return_aux=AuxRequest(lse=True)")
+    if return_aux is not None and return_aux.max_scores:
+        raise NotImplementedError("max_scores is not available on a CPU")
+    if return_lse and not torch.compiler.is_compiling():  # the compiler cannot trace a warning
+        warnings.warn("return_lse is deprecated: use return_aux=AuxRequest(lse=True)", FutureWarning, stacklevel=3)
+    if kernel_options is not None and not isinstance(kernel_options, dict):
+        raise TypeError(f"kernel_options must be a dict, not {type(kernel_options).__name__}")
+    backend = (kernel_options or {}).get("BACKEND", "AUTO")
+    if backend not in _BACKENDS:
+        raise ValueError(f"BACKEND must be one of {_BACKENDS}, not {backend!r}")
+    if backend != "AUTO":
+        raise ValueError(f"BACKEND {backend!r} needs a GPU")
+
+
+def checked(q: Any, k: Any, v: Any, block_mask: Any, scale: Any, enable_gqa: Any) -> Call:
+    """Return the checked arguments, without options."""
     if operators.transforms_are_active():
         raise RuntimeError("flex_attention does not support torch.func and torch.vmap: use fastpe.torch.attention")
     given = {"query": q, "key": k, "value": v}
@@ -53,21 +77,9 @@ def checked(
     _check_shapes(q, k, v, block_mask, enable_gqa)
     if block_mask is not None:
         _check_block_mask(block_mask, q, k)
-    if return_lse and return_aux is not None:
-        raise ValueError("return_lse and return_aux cannot be given together: use return_aux=AuxRequest(lse=True)")
-    if return_aux is not None and return_aux.max_scores:
-        raise NotImplementedError("max_scores is not available on a CPU")
-    if return_lse:
-        warnings.warn("return_lse is deprecated: use return_aux=AuxRequest(lse=True)", FutureWarning, stacklevel=3)
-    backend = (kernel_options or {}).get("BACKEND", "AUTO")
-    if backend not in _BACKENDS:
-        raise ValueError(f"BACKEND must be one of {_BACKENDS}, not {backend!r}")
-    if backend != "AUTO":
-        raise ValueError(f"BACKEND {backend!r} needs a GPU")
-    if scale is not None and (isinstance(scale, bool | str | torch.Tensor) or not math.isfinite(scale)):
-        raise ValueError(f"scale must be a finite number, not {scale!r}")
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else real("scale", scale)
     sizes = Sizes(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    return Call(q, k, v, 1.0 / math.sqrt(q.shape[-1]) if scale is None else float(scale), sizes)
+    return Call(q, k, v, scale, sizes)
 
 
 def _of_one_dtype(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -109,7 +121,7 @@ def _check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block_mask:
 def _check_block_mask(block_mask: Any, q: torch.Tensor, k: torch.Tensor) -> None:
     if not isinstance(block_mask, BlockMask):
         raise TypeError(f"block_mask must be a BlockMask, not {type(block_mask).__name__}")
-    if block_mask.mask_mod is pytorch._sliced_mask_mod_error:
+    if block_mask.mask_mod is _of_slices:
         raise RuntimeError("Cannot use mask_mod from a sliced BlockMask: set it to the mask_mod of the whole BlockMask")
     if block_mask.kv_num_blocks.device.type != "cpu":
         raise RuntimeError(f"block_mask must be on the device of query, cpu, not {block_mask.kv_num_blocks.device}")

@@ -7,14 +7,13 @@ of the compiler is used here. The graphs are kept under a random name, which is 
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch._dynamo.variables import higher_order_ops as compiler
 from torch._ops import HigherOrderOperator
-from torch.nn.attention import flex_attention as pytorch
-from torch.nn.attention.flex_attention import BlockMask
+from torch.nn.attention.flex_attention import BlockMask, _create_empty_block_mask, _identity
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from fastpe.torch.mods import checks, ways
@@ -35,8 +34,10 @@ _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"
 _TENSOR, _NUMBER = object(), object()
 # Inside an operator, autograd and torch.vmap are off. With these they work as they do here.
 _OUTSIDE = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+_keys = torch._C._ForceDispatchKeyGuard
+_variables = compiler._hop_name_to_variable_class
 _kept: dict[str, _Graphs] = {}
-_names: dict[tuple[int, int, int], str] = {}
+_names: dict[Hashable, str] = {}
 
 
 def attend(
@@ -44,8 +45,8 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return output and lse, in code that the compiler reads. Arguments are checked when the operator runs."""
     q, k, v = checks.lowered(q, k, v)
-    score_mod = pytorch._identity if score_mod is None else score_mod
-    block_mask = pytorch._create_empty_block_mask(q, k) if block_mask is None else block_mask
+    score_mod = _identity if score_mod is None else score_mod
+    block_mask = _create_empty_block_mask(q, k) if block_mask is None else block_mask
     options = {"scale": scale, "enable_gqa": enable_gqa, "fallback": fallback}
     lists = [getattr(block_mask, name) for name in _LISTS]
     block = (*block_mask.seq_lengths, *block_mask.BLOCK_SIZE, *lists, block_mask.mask_mod)
@@ -63,17 +64,20 @@ class _Traced(HigherOrderOperator):
     ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
         """Call the operator with the graphs that the compiler made."""
         leaves, spec = tree_flatten((block_mask[:-1], tuple(of_score), tuple(of_mask)))
-        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
-        numbers = [x for x in leaves if isinstance(x, int | torch.SymInt) and not isinstance(x, bool)]
-        key = id(score), id(block_mask[-1]), len(leaves)
+        kinds = tuple(map(_kind, leaves))
+        tensors, numbers = (
+            [x for x, kind in zip(leaves, kinds, strict=True) if kind is own] for own in (_TENSOR, _NUMBER)
+        )
+        key = (
+            score,
+            block_mask[-1],
+            spec,
+            tuple((type(x), repr(x)) for x in kinds),
+        )  # 1.0 equals True, but their kinds differ
         if key not in _names:
-            kinds = tuple(
-                _TENSOR if isinstance(x, torch.Tensor)
-                else _NUMBER if isinstance(x, int | torch.SymInt) and not isinstance(x, bool) else x
-                for x in leaves
-            )  # fmt: skip
-            _names[key] = uuid.uuid4().hex  # not a number: compiled code that is stored may be loaded elsewhere
-            _kept[_names[key]] = _Graphs(score, block_mask[-1], spec, kinds)
+            name = uuid.uuid4().hex  # not a number: compiled code that is stored may be loaded elsewhere
+            _kept[name] = _Graphs(score, block_mask[-1], spec, kinds)
+            _names[key] = name  # last, for other threads
         return tuple(
             _operator(
                 [q, k, v, *tensors], numbers, _names[key], options["scale"], options["enable_gqa"], options["fallback"]
@@ -81,9 +85,15 @@ class _Traced(HigherOrderOperator):
         )
 
 
+def _kind(x: Any) -> Any:
+    """Return `_TENSOR`, `_NUMBER`, or a constant."""
+    if isinstance(x, torch.Tensor):
+        return _TENSOR
+    return _NUMBER if isinstance(x, int | torch.SymInt) and not isinstance(x, bool) else x
+
+
 _traced = _Traced()
-if hasattr(compiler, "_hop_name_to_variable_class"):  # otherwise the compiler refuses the call
-    compiler._hop_name_to_variable_class["fastpe_flex_attention"] = compiler.FlexAttentionHigherOrderVariable
+_variables["fastpe_flex_attention"] = compiler.FlexAttentionHigherOrderVariable  # else the compiler refuses the call
 
 
 def _run(
@@ -98,7 +108,7 @@ def _run(
     mask = BlockMask.from_kv_blocks(
         *block[4:], seq_lengths=block[:2], BLOCK_SIZE=block[2:4], mask_mod=Lifted(graphs.mask, of_mask),
     )  # fmt: skip
-    call = checks.checked(q, k, v, mask, scale, enable_gqa, False, None, None)
+    call = checks.checked(q, k, v, mask, scale, enable_gqa)
     return ways.attended(call, score_mod, mask, fallback)
 
 
@@ -107,7 +117,7 @@ def _operator(
     tensors: Sequence[torch.Tensor], numbers: Sequence[int], name: str, scale: float | None, enable_gqa: bool,
     fallback: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.no_grad():
+    with _keys(*_OUTSIDE), torch.no_grad():
         out, lse = _run([x.detach() for x in tensors], numbers, name, scale, enable_gqa, fallback)
     return out.contiguous(), lse.contiguous()
 
@@ -118,21 +128,22 @@ def _gradients(
     tensors: Sequence[torch.Tensor], numbers: Sequence[int], name: str, scale: float | None, enable_gqa: bool,
     fallback: str,
 ) -> list[torch.Tensor]:  # fmt: skip
-    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.enable_grad():
+    with _keys(*_OUTSIDE), torch.enable_grad():
         own = [x.detach().requires_grad_(wants) for x, wants in zip(tensors, wanted, strict=True)]
         found = _run(own, numbers, name, scale, enable_gqa, fallback)
-        pairs = [(x, dx) for x, dx in zip(found, douts, strict=True) if dx is not None]
+        pairs = [(x, dx) for x, dx in zip(found, douts, strict=True) if dx is not None and x.requires_grad]
         leaves = [x for x, wants in zip(own, wanted, strict=True) if wants]
-        outs, back = zip(*pairs, strict=True)
-        gradients = torch.autograd.grad(outs, leaves, back, allow_unused=True)
+        gradients: Sequence[torch.Tensor | None] = [None] * len(leaves)
+        if pairs:
+            outs, back = zip(*pairs, strict=True)
+            gradients = torch.autograd.grad(outs, leaves, back, allow_unused=True)
     return [torch.zeros_like(x) if dx is None else dx.contiguous() for x, dx in zip(leaves, gradients, strict=True)]
 
 
 @_operator.register_fake
 def _outlines(tensors: Sequence[torch.Tensor], *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
     q, _, v = tensors[:3]
-    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=dtype)
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=checks.scores_dtype(q))
 
 
 @_gradients.register_fake

@@ -101,9 +101,9 @@ def apply(target: Callable[..., Any], *args: Any, result: torch.dtype | None, **
     """Return the value of an operation. `result` is its dtype."""
     inputs = list(_exprs((args, kwargs)))
     reads = frozenset().union(*(each.reads for each in inputs))
-    affine = _affine(target, args, kwargs) if reads & {"q", "k"} else _rest(target, args, kwargs)
-    if result not in _HOLDS_INDICES:
-        affine = None if reads & {"q", "k"} else _REST
+    affine = _affine(target, args, kwargs) if result in _HOLDS_INDICES else None
+    if affine is None and not reads & {"q", "k"}:
+        affine = _REST
     if affine is not None and affine[:2] == (0, 0):
         reads -= {"q", "k"}
     compared = _compared(target, args)
@@ -143,11 +143,6 @@ def _affine(target: Any, args: Sequence[Any], kwargs: Any) -> Affine | None:
         x, factor = args if isinstance(args[0], Expr) else args[::-1]
         return _times(_affine_of(x), factor) if isinstance(factor, int) else None
     return None
-
-
-def _rest(target: Any, args: Sequence[Any], kwargs: Any) -> Affine:
-    """As `_affine`, for what depends on neither query nor key."""
-    return _affine(target, args, kwargs) or _REST
 
 
 def _sum(x: Affine | None, y: Affine | None) -> Affine | None:

@@ -52,18 +52,17 @@ def read(traced: Traced, dtype: torch.dtype) -> Form:
     NoForm
         If it has none.
     """
-    if traced.memo is not None and "form" in traced.memo:
-        found = traced.memo["form"]
-    else:
+    found: Form | str | None = None if traced.memo is None else traced.memo.get("form")
+    if found is None:
         reader = _Reader(traced.tensors, dtype)
         try:
             found = reader.form(traced.result)
         except NoForm as error:
-            found = error
+            found = str(error)  # not the error, whose traceback keeps the arguments of the call
         if traced.memo is not None and not reader.reads_content:
             traced.memo["form"] = found
-    if isinstance(found, NoForm):
-        raise NoForm(*found.args)
+    if isinstance(found, str):
+        raise NoForm(found)
     return found
 
 
@@ -156,11 +155,16 @@ class _Reader:
         return replace(own, factors=inside.factors, terms=inside.terms, late=late, softcap=own.softcap * factor)
 
     def _plus(self, own: Form, term: Any) -> Form:
-        if not isinstance(term, Expr):
-            term = apply(aten.scalar_tensor.default, float(term), result=self.dtype, dtype=self.dtype)
+        term = self._expression(term)
         if own.softcap is None:
             return replace(own, terms=(*own.terms, term))
         return replace(own, late=(*own.late, term))
+
+    def _expression(self, x: Any) -> Expr:
+        """Return a term, which may be a plain number, as an expression."""
+        if isinstance(x, Expr):
+            return x
+        return apply(aten.scalar_tensor.default, float(x), result=self.dtype, dtype=self.dtype)
 
     def _times(self, x: Any, factor: Expr | float) -> Any:
         if not isinstance(x, Expr):
@@ -185,7 +189,7 @@ class _Reader:
             return x
         if id(x) not in known:
             if x.target == "s":
-                known[id(x)] = apply(aten.scalar_tensor.default, 0.0, result=self.dtype, dtype=self.dtype)
+                known[id(x)] = self._expression(0.0)
             else:
                 args = self._at_zero(x.args, known)
                 known[id(x)] = apply(x.target, *args, result=x.dtype, **(x.kwargs or {}))
@@ -211,7 +215,7 @@ class _Reader:
             for chosen, rest, value in ((one, other, True), (other, one, False)):
                 if self._is_minus_infinity(rest) and isinstance(condition, Expr):
                     conditions += conjunction(condition, value)
-                    return [chosen] if isinstance(chosen, Expr) else []
+                    return [self._expression(chosen)]
         return [x]
 
     def _is_minus_infinity(self, x: Any) -> bool:
@@ -232,13 +236,19 @@ class _Reader:
         """Return the value of an expression that does not depend on indices."""
         if x.reads:
             return None
-        self.reads_content |= _captures(x)
+        self.reads_content |= _captures(x, set())
         found = evaluate(x, {}, self.tensors, _NO_SIZES, [])
         return found if isinstance(found, torch.Tensor) else torch.tensor(found)
 
 
-def _captures(x: Expr) -> bool:
-    return isinstance(x.target, int) or any(map(_captures, x.inputs()))
+def _captures(x: Expr, met: set[int]) -> bool:
+    """Whether an expression reads a captured tensor. `met`: ids of its parts that are known not to."""
+    if isinstance(x.target, int):
+        return True
+    if id(x) in met:
+        return False
+    met.add(id(x))
+    return any(_captures(each, met) for each in x.inputs())
 
 
 def _is_free(x: Any) -> bool:

@@ -8,7 +8,7 @@ from fastpe.torch.mods import grids
 from fastpe.torch.mods.expression import INDEX, Expr, evaluate
 from fastpe.torch.mods.form import NoForm, read
 from fastpe.torch.mods.grids import Grid, Sizes
-from fastpe.torch.mods.sight import Asked, Mask, Sight, Whole, captured_view
+from fastpe.torch.mods.sight import Asked, Mask, Sight, Whole, axes_of, captured_view
 from fastpe.torch.mods.tracing import Traced
 
 _MOST_INDICES = 2**26  # entries of the slot `index`
@@ -135,8 +135,8 @@ class _Slots:
 
     def _dense(self, x: Expr, to: list[Mask]) -> None:
         view = captured_view(self.traced, x, self.sizes)
-        what = "a captured tensor of queries and keys is added" if view is not None else f"{_named(x)} is added"
-        self.plan.reasons.append(what)
+        what = "a captured tensor" if view is not None else str(x.target)
+        self.plan.reasons.append(f"{what} of query and key is added")
         if view is not None:
             to.append(Whole(view.to(self.dtype)))
         elif x.kind in ("offset", "key"):
@@ -148,32 +148,21 @@ class _Slots:
         """Use the slots `index` and `values` for numbers that query and key select from a table; say if it is such."""
         if x.target is not INDEX or "values" in self.plan.slots or x.args[0].reads or None in x.args[1]:
             return False
-        (b, h, n, m), at = self.sizes, x.args[1]
+        (_, h, n, m), at = self.sizes, list(x.args[1])
         chosen = [place for place, each in enumerate(at) if each.kind == "cells" and each.reads <= {"q", "k"}]
-        table = evaluate(x.args[0], {}, self.traced.tensors, self.sizes, [])
-        if len(chosen) != 1 or len(at) != table.ndim or n * m > _MOST_INDICES:
+        if len(chosen) != 1 or n * m > _MOST_INDICES:
             return False
-        axes: dict[str, int] = {}  # of the table, whose axes before these are gone
-        for place, each in enumerate(at):
-            size = table.shape[len(axes)]
-            if place == chosen[0]:
-                axes["values"] = len(axes)
-            elif each.target in ("b", "h") and each.target not in axes and size >= (b if each.target == "b" else h):
-                axes[each.target] = len(axes)
-            elif not each.reads and -size <= (number := self._integer(each)) < size:
-                table = table.select(len(axes), number)
-            else:
-                return False
-        table = table.permute([axes[name] for name in ("b", "h", "values") if name in axes]).to(self.dtype)
-        table = table if "h" in axes else table.unsqueeze(-2)
-        table = (table if "b" in axes else table[None])[:b, :h].expand(-1, h, -1)
+        index, at[chosen[0]] = at[chosen[0]], "values"
+        whole = evaluate(x.args[0], {}, self.traced.tensors, self.sizes, [])
+        table = axes_of(self.traced, whole, at, ["values"], self.sizes)
+        if table is None:
+            return False
+        table = table.to(self.dtype).expand(-1, h, -1)
         if not bool(table.isfinite().all()):
             return False
-        self.plan.slots |= {"values": table, "index": self._places(at[chosen[0]], table.shape[-1])}
+        self.plan.slots |= {"values": table, "index": self._places(index, table.shape[-1])}
+        self.plan.reasons.append("query and key select a number from a table")
         return True
-
-    def _integer(self, x: Expr) -> int:
-        return int(evaluate(x, {}, self.traced.tensors, self.sizes, []))
 
     def _places(self, x: Expr, count: int) -> torch.Tensor:
         """Return an index into an axis of `count` numbers for each query and key, (N, M) int32."""
@@ -221,8 +210,3 @@ class _Slots:
 def bounded(x: torch.Tensor) -> torch.Tensor:
     """Return a term inside a soft cap without infinity: tanh is 1 or -1 for both."""
     return x.clamp(-1e30, 1e30)
-
-
-def _named(x: Expr) -> str:
-    """Return what an expression is, for a reader of the mod."""
-    return f"{x.target} of query and key"

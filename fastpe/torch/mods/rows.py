@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fastpe.torch.call import attention
 from fastpe.torch.mods import grids
+from fastpe.torch.mods.checks import scores_dtype
 from fastpe.torch.mods.expression import INDICES, evaluate
 from fastpe.torch.mods.grids import Outside, Sizes
 from fastpe.torch.mods.plan import Plan, bounded
@@ -34,7 +35,7 @@ def by_slots(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> R
         rows = parts[number]
         outside: Outside = []
         slots = {name: _of_rows(name, x, rows) for name, x in plan.slots.items()}
-        numbers = [x if isinstance(x, torch.Tensor) else x.cells(rows, outside).to(_dtype(q)) for x in own]
+        numbers = [x if isinstance(x, torch.Tensor) else x.cells(rows, outside).to(scores_dtype(q)) for x in own]
         seen = plan.sight.mask(rows, outside)
         scores, added = (_total(each) for each in (numbers[: len(plan.scores)], numbers[len(plan.scores) :]))
         if scores is not None:
@@ -73,7 +74,7 @@ def by_pytorch(
     traced: Traced, sight: Sight, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
 ) -> Result:  # fmt: skip
     """Return output and lse of a score_mod without a form: all scores of a chunk are computed."""
-    sizes, dtype = sight.sizes, _dtype(q)
+    sizes, dtype = sight.sizes, scores_dtype(q)
     group = sizes.h // k.shape[1]
     k, v = (x.to(dtype).repeat_interleave(group, 1) for x in (k, v))
 
@@ -161,8 +162,3 @@ def _total(numbers: Sequence[torch.Tensor]) -> torch.Tensor | None:
     for each in numbers:
         found = each if found is None else found + each
     return found
-
-
-def _dtype(q: torch.Tensor) -> torch.dtype:
-    """Return the dtype of scores."""
-    return torch.float64 if q.dtype == torch.float64 else torch.float32

@@ -1,5 +1,6 @@
 """Which keys each query sees: the conditions of a score_mod and a BlockMask, as spans where that is possible."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -103,7 +104,7 @@ class Sight:
         for wrong, error in self._unseen:
             for rows in self.sizes.parts():
                 if bool((wrong.cells(rows, []) & self.seen(rows)).any()):
-                    raise error
+                    raise type(error)(*error.args)  # one of its own: `error` is shared by all calls
 
     @property
     def is_known(self) -> bool:
@@ -179,28 +180,37 @@ def captured_view(traced: Traced, x: Expr, sizes: Sizes) -> torch.Tensor | None:
         return None if inner is None else inner.to(x.dtype)
     if x.target is not INDEX or not isinstance(x.args[0].target, int):
         return None
-    table, at = traced.tensors[x.args[0].target], x.args[1]
-    if len(at) != table.ndim or any(each is None for each in at):
-        return None
+    return axes_of(traced, traced.tensors[x.args[0].target], x.args[1], "qk", sizes)
+
+
+def axes_of(
+    traced: Traced, table: torch.Tensor, at: Sequence[Expr | str | None], names: Sequence[str], sizes: Sizes
+) -> torch.Tensor | None:
+    """Return a table as (B or 1, H or 1, ...) with an axis for each of `names`.
+
+    `at` has an index for each axis of the table: a name, or an expression, which must be one of the four indices, or
+    not depend on them. Return None if it is something else, or if the table is too small.
+    """
+    needed: dict[Any, int] = dict(zip("bhqk", sizes, strict=True))
     axes: dict[Any, int] = {}
+    if len(at) != table.ndim:
+        return None
     for each in at:
-        if isinstance(each.target, str) and each.target in "bhqk" and each.target not in axes:
-            axes[each.target] = len(axes)
-        elif not each.reads:
-            size, place = table.shape[len(axes)], int(evaluate(each, {}, traced.tensors, sizes, []))
+        name, axis = each.target if isinstance(each, Expr) else each, len(axes)
+        size = table.shape[axis]
+        if isinstance(name, str) and name not in axes and size >= needed.get(name, 0):
+            table, axes[name] = table.narrow(axis, 0, needed.get(name, size)), axis
+        elif isinstance(each, Expr) and not each.reads:
+            place = int(evaluate(each, {}, traced.tensors, sizes, []))
             if not -size <= place < size:
                 return None
-            table = table.select(len(axes), place)
+            table = table.select(axis, place)
         else:
             return None
-    needed = dict(zip("bhqk", sizes, strict=True))
-    if not {"q", "k"} <= axes.keys() or any(table.shape[at] < needed[name] for name, at in axes.items()):
+    if axes.keys() - {"b", "h"} != {*names}:
         return None
-    for name, axis in axes.items():
-        table = table.narrow(axis, 0, needed[name])
-    table = table.permute([axes[name] for name in "bhqk" if name in axes])
-    if "h" not in axes:
-        table = table.unsqueeze(-3)
+    table = table.permute([axes[name] for name in ("b", "h", *names) if name in axes])
+    table = table if "h" in axes else table.unsqueeze(-1 - len(names))
     return table if "b" in axes else table.unsqueeze(0)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # PyTorch documents these only here
+from torch.utils._python_dispatch import TorchDispatchMode  # PyTorch has it only here
 from torch.utils._pytree import tree_leaves
 
 from fastpe.torch.mods import expression
@@ -18,7 +18,10 @@ from fastpe.torch.mods.captured import Changeable, captured
 from fastpe.torch.mods.expression import INDICES, Expr, aten
 
 _MOST_KEPT = 256
-_READ_BY_PYTHON = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.data_ptr, torch.Tensor.__array__}
+_READS = {  # what they return is a constant of the expression, so a mod that calls them is traced in each call
+    torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.data_ptr, torch.Tensor.__array__,
+    *(getattr(torch.Tensor, name).__get__ for name in ("data", "grad")),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def trace(mod: Callable[..., Any], dtype: torch.dtype | None, name: str) -> Trac
 
 
 def _trace(mod: Callable[..., Any], dtype: torch.dtype | None, name: str) -> tuple[Expr, list[torch.Tensor], bool]:
-    """Return the result, the captured tensors, and whether Python has read values of tensors."""
+    """Return the result, the captured tensors, and whether the mod reads values of tensors, which become constants."""
     watch, indexing = _Watch(name), _Indexing()
 
     def scalar(*given: torch.Tensor) -> torch.Tensor:
@@ -128,7 +131,7 @@ class _Indexing(TorchFunctionMode):
         self._parts: dict[int, tuple[torch.Tensor, torch.Tensor, list[Any]]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.reads_values |= func in _READ_BY_PYTHON
+        self.reads_values |= func in _READS
         if func is not torch.Tensor.__getitem__:
             return func(*args, **(kwargs or {}))
         table, given = args
@@ -184,8 +187,10 @@ class _Watch(TorchDispatchMode):
                 "torch.where"
             )
         self.reads_values = True
-        with _disable_current_modes():  # the tracer would refuse to read any value
-            return func(*args)
+        value = args[0].tolist()  # `func` would be refused by the tracer
+        while isinstance(value, list):
+            (value,) = value
+        return value
 
 
 def _read(graph: torch.fx.GraphModule, kinds: dict[str, torch.dtype]) -> tuple[Expr, list[torch.Tensor]]:

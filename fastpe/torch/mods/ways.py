@@ -53,7 +53,6 @@ def way_of(call: Call, score_mod: Any, block_mask: Any) -> Way:
     if score_mod is None:
         scale = torch.tensor(call.scale, dtype=call.scores_dtype)
         own = Plan(call.sizes, sight, {"scale": scale}, reasons=_masks_of(sight))
-        sight.check()
         return Way(own, None, sight, tuple(own.reasons))
     traced = trace(score_mod, call.scores_dtype, called(score_mod, "score_mod"))
     try:
@@ -67,19 +66,23 @@ def way_of(call: Call, score_mod: Any, block_mask: Any) -> Way:
 
 
 def _plan(call: Call, traced: Traced) -> Plan:
-    """Return the plan of a score_mod alone. That of a mod without captured tensors is kept."""
-    key = (call.sizes, call.k.shape[1], call.scale, call.scores_dtype)
+    """Return the plan of a score_mod alone. The last one of a mod without captured tensors is kept."""
+    given = traced, call.sizes, call.k.shape[1], call.scale, call.scores_dtype
     if not traced.is_constant:
-        own = plan(traced, Sight(call.sizes), call.scores_dtype, call.k.shape[1], call.scale)
-        own.sight.simplify()
-        return own
+        return _new_plan(*given)
     assert traced.memo is not None
-    if key not in traced.memo:
+    key, found = traced.memo.get("plan", (None, None))
+    if key != given[1:]:
         with torch.inference_mode(False), torch.no_grad():
-            own = plan(traced, Sight(call.sizes), call.scores_dtype, call.k.shape[1], call.scale)
-            own.sight.simplify()
-        traced.memo[key] = own
-    found: Plan = traced.memo[key]
+            found = _new_plan(*given)
+        traced.memo["plan"] = given[1:], found
+    assert found is not None
+    return found
+
+
+def _new_plan(traced: Traced, sizes: Sizes, key_heads: int, scale: float, dtype: torch.dtype) -> Plan:
+    found = plan(traced, Sight(sizes), dtype, key_heads, scale)
+    found.sight.simplify()
     return found
 
 
@@ -87,7 +90,8 @@ def _masks_of(sight: Sight) -> list[str]:
     return ["the keys that a query sees are no span, or differ between heads"] * bool(sight.masks)
 
 
-_sights: weakref.WeakKeyDictionary[BlockMask, tuple[Any, Sight]] = weakref.WeakKeyDictionary()
+# The tensors that were read are kept, so that no others have their ids.
+_sights: weakref.WeakKeyDictionary[BlockMask, tuple[Any, list[torch.Tensor], Sight]] = weakref.WeakKeyDictionary()
 
 
 def _sight(block_mask: BlockMask | None, sizes: Sizes) -> Sight:
@@ -105,14 +109,15 @@ def _sight(block_mask: BlockMask | None, sizes: Sizes) -> Sight:
     if any(x.is_inference() for x in read):  # they have no versions
         key = None
     state = (sizes, key, block_mask.BLOCK_SIZE, [(id(x), x.data_ptr(), x._version) for x in read] if key else None)
-    if key is not None and block_mask in _sights and _sights[block_mask][0] == state:
-        return _sights[block_mask][1]
+    kept = _sights.get(block_mask)
+    if key is not None and kept is not None and kept[0] == state:
+        return kept[2]
     with torch.inference_mode(False), torch.no_grad():
         traced = trace(block_mask.mask_mod, None, name)
         if any(x.requires_grad for x in traced.tensors):
             raise ValueError(f"{name} must not capture tensors that require gradients")
         found.masks = [Tiles(block_mask, traced, sizes)]
         found.simplify()
-    if key is not None:
-        _sights[block_mask] = state, found
+    if key is not None and traced.memo is not None:
+        _sights[block_mask] = state, read, found
     return found
