@@ -1,4 +1,4 @@
-"""The fuzz run: a few cases hold; mistakes put in on purpose are found, and found again by the line they name."""
+"""The fuzz run: mistakes put in on purpose are found, and found again by the line they name. CI runs real cases."""
 
 import re
 import sys
@@ -41,11 +41,6 @@ def fuzz(capfd, monkeypatch):
         return status, capfd.readouterr().out
 
     return run
-
-
-@pytest.mark.full("compiles kernels for whatever the cases draw")
-def test_a_few_cases_hold():
-    assert main(["--cases", "40", "--seed", "1"]) == 0
 
 
 @pytest.mark.parametrize(
