@@ -149,6 +149,7 @@ def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
     return sorted(map(sorted, sets))
 
 
+@pytest.mark.full("reads all sources several times")
 def test_no_modules_import_each_other():
     """Imports at the top of a module count, and those that only a type checker sees: both are circles to a reader.
 

@@ -43,6 +43,7 @@ def test_only_lanes_past_the_groups_gain():
     assert rows[32][1] < rows[16][1] < rows[8][1]
 
 
+@pytest.mark.full("compiles kernels of its own")
 def test_what_is_measured_of_a_model_is_all_there_is_of_its_step():
     config = replace(CASES["paper"][0], width=16, heads=2, hidden=16, train_length=8)
     found = measured(config, 12, 0.0)

@@ -15,6 +15,7 @@ from fastpe.model import precision
 SMALL = replace(STEPS["tokens"], layers=1, width=16, heads=2, hidden=24, train_length=9)
 
 
+@pytest.mark.full("compiles products of bfloat16")
 def test_products_pass():
     (check,) = checks(["bfloat16 product"])
     verdict = judge(check)

@@ -90,6 +90,7 @@ def test_logits_are_those_of_the_whole_sequence(changes, dtype):
             break
 
 
+@pytest.mark.full("compiles fills of many encodings")
 def test_most_encodings_give_the_same_bits():
     for name in ("alibi", "rope", "sinusoidal", "t5", "legendre", "fire", "wavelet"):
         model = made(name)

@@ -24,7 +24,7 @@ import fastpe
 
 MOST = 2
 """Parameter sets of one test function that stay, at least."""
-SHARE = 20
+SHARE = 40
 """One in so many of the others stays."""
 _ENCODINGS = set(fastpe.list_encodings())
 _OTHER_DTYPES = {"float64", "float16", "bfloat16"}
