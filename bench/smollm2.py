@@ -12,6 +12,7 @@ scores with the weights of eager attention.
 
 import argparse
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def table(found: dict[str, Array]) -> Iterator[str]:
     """Losses by position, and their differences from the model itself, with intervals over blocks."""
     length = next(iter(found.values())).shape[1]
     edges = [edge for edge in EDGES if edge < length] + [length]
-    bins = list(zip(edges, edges[1:], strict=False))
+    bins = list(itertools.pairwise(edges))
     yield f"| scheme | {' | '.join(f'{first + 1:,} to {end:,}' for first, end in bins)} |"
     yield "|---" * (len(bins) + 1) + "|"
     plain = found["the model itself"]
@@ -107,7 +108,8 @@ def draw(found: dict[str, Array], path: Path, step: int = 512) -> None:
     figure, panel = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for name, rows in found.items():
         mean = rows[:, : rows.shape[1] // step * step].mean(0).reshape(-1, step).mean(1)
-        panel.plot((np.arange(len(mean)) + 0.5) * step, mean, label=name, color="black" if not schemes()[name] else None)
+        color = None if schemes()[name] else "black"
+        panel.plot((np.arange(len(mean)) + 0.5) * step, mean, label=name, color=color)
     panel.axvline(CONTEXT, color="0.5", linestyle=":")
     panel.set(xlabel="position", ylabel="loss, nats per token", ylim=(2.5, 7))
     panel.legend(fontsize=7)
