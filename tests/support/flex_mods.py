@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch.nn.attention.flex_attention import and_masks, or_masks
 
+from fastpe.benchmarks import memory
+from fastpe.torch import create_block_mask, flex_attention
 from fastpe.torch.mods.tracing import _Indexing
 
 INF = math.inf
@@ -388,3 +390,30 @@ def inputs(b, h, key_heads, n, m, dtype, width=8):
     shapes = (b, h, n, width), (b, key_heads, m, width), (b, key_heads, m, width + 2), (b, h, n, width + 2), (b, h, n)
     drawn = [torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype) for shape in shapes]
     return [x.requires_grad_() for x in drawn[:3]], drawn[3:]
+
+
+def peak_memory(name, heads=8, n=4096):
+    """MiB by which memory grows in a call and its backward pass, or None on systems that do not say."""
+    t = torch.randn(heads, 2 * n, requires_grad=True)
+    pairs = torch.randn(n, n, requires_grad=True) if name == "pairs" else None
+    doc = torch.arange(n) // 700
+    mod, mask = {
+        "alibi": (lambda s, b, h, q, k: s + (k - q) * torch.exp2(-(h + 1.0)), causal),
+        "learned": (lambda s, b, h, q, k: s + t[h, q - k + n], causal),
+        "soft cap": (lambda s, b, h, q, k: torch.where(q >= k, 30 * torch.tanh(s / 30), -INF), None),
+        "documents": (None, lambda b, h, q, k: (doc[q] == doc[k]) & (q >= k)),
+        "dilated": (None, lambda b, h, q, k: (q >= k) & ((q - k) % 4 == 0)),
+        "pairs": (lambda s, b, h, q, k: s + pairs[q, k], causal),
+        "silu": (lambda s, b, h, q, k: torch.nn.functional.silu(s), causal),
+    }[name]
+    given = [torch.randn(1, heads, n, 64, requires_grad=True) for _ in range(3)]
+
+    def run(length):
+        block = mask and create_block_mask(mask, None, None, length, length)
+        flex_attention(*(x[:, :, :length] for x in given), mod, block).sum().backward()
+
+    run(128)  # compiles
+    try:
+        return memory.peak_growth(lambda: run(n))[1] / 2**20
+    except memory.Unknown:
+        return None

@@ -1,5 +1,8 @@
 """`flex_attention` with autocast, checkpointing, inference mode, the compiler and transformers; memory."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -10,7 +13,6 @@ from flex_mods import INF, causal, dense  # noqa: E402 - only where the peers ar
 from torch.nn.attention import flex_attention as pytorch  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from fastpe.benchmarks import memory  # noqa: E402
 from fastpe.torch import create_block_mask, flex, flex_attention, register_transformers  # noqa: E402
 
 N = 40
@@ -249,37 +251,19 @@ def test_models_of_transformers_are_trained(name, padding):
 # ---------------------------------------------------------------------------------------------------------------------
 # Memory and time
 
-H, LONG = 8, 4096
-
-
-def mods(name):
-    t = torch.randn(H, 2 * LONG, requires_grad=True)
-    pairs = torch.randn(LONG, LONG, requires_grad=name == "pairs") if name == "pairs" else None
-    doc = torch.arange(LONG) // 700
-    return {
-        "alibi": (lambda s, b, h, q, k: s + (k - q) * torch.exp2(-(h + 1.0)), causal, 130),
-        "learned": (lambda s, b, h, q, k: s + t[h, q - k + LONG], causal, 130),
-        "soft cap": (lambda s, b, h, q, k: torch.where(q >= k, 30 * torch.tanh(s / 30), -INF), None, 130),
-        "documents": (None, lambda b, h, q, k: (doc[q] == doc[k]) & (q >= k), 130),
-        "dilated": (None, lambda b, h, q, k: (q >= k) & ((q - k) % 4 == 0), 450),
-        "pairs": (lambda s, b, h, q, k: s + pairs[q, k], causal, 450),
-        "silu": (lambda s, b, h, q, k: torch.nn.functional.silu(s), causal, 1024),
-    }[name]
-
 
 @pytest.mark.full("4,096 queries and keys: up to a minute")
-@pytest.mark.parametrize("name", ["alibi", "learned", "soft cap", "documents", "dilated", "pairs", "silu"])
-def test_peak_memory(name):
-    mod, mask, most = mods(name)
-    given = [torch.randn(1, H, LONG, 64, requires_grad=True) for _ in range(3)]
-
-    def run(n):
-        block = mask and create_block_mask(mask, None, None, n, n)
-        flex_attention(*(x[:, :, :n] for x in given), mod, block).sum().backward()
-
-    run(128)  # compiles
-    try:
-        _, grown = memory.peak_growth(lambda: run(LONG))
-    except memory.Unknown as error:
-        pytest.skip(str(error))
-    assert grown / 2**20 <= most
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("alibi", 130), ("learned", 130), ("soft cap", 130), ("documents", 130), ("dilated", 450), ("pairs", 450),
+     ("silu", 1024)],
+)  # fmt: skip
+def test_peak_memory(name, most):
+    """In a new process, because memory that earlier tests have freed may count or not."""
+    program = f"import flex_mods; print(flex_mods.peak_memory({name!r}))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    if done.stdout == "None\n":
+        pytest.skip("no peak of memory on this system")
+    assert float(done.stdout) <= most
