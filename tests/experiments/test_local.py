@@ -205,7 +205,7 @@ def test_what_compiles_first_keeps_to_what_the_settings_can_be(tmp_path):
 @pytest.mark.full("starts processes")
 def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
     """The first worker compiles on two sequences, and already their first update leaves float32."""
-    wild, said = replace(SMALL, lr=1e300), []
+    wild, said = replace(SMALL, lr=1e38), []
     worker.answer({"warm": [wild.to_dict()], "encodings": {}, "tasks": {}}, said.append)
     assert [list(message) for message in said] == [["failed"]]
     jobs = [jobs_module.make_job(tmp_path, "wild", wild), jobs_module.make_job(tmp_path, "tame", SMALL)]
