@@ -58,6 +58,7 @@ def test_a_module_and_an_installed_package(tmp_path, monkeypatch):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pkg-offered\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[fastpe.tasks]\noffered = pkg_offered\n")
     monkeypatch.syspath_prepend(tmp_path)
+    vars(TASKS).pop("_offered", None)
     import task_of_a_module
 
     try:
