@@ -7,7 +7,13 @@ import pytest
 
 from fastpe.doctor import probe
 
-collect_ignore = [f"{name}.py" for name in ("accuracy", "bfloat16", "smollm2", "torch_gpt", "torch_train")]  # need `peers`
+collect_ignore = [
+    "accuracy.py",
+    "bfloat16.py",
+    "smollm2.py",
+    "torch_gpt.py",
+    "torch_train.py",
+]  # need the extra `peers`
 
 peak = cache(probe.sgemm_peak)
 _WARM_CALLS, _LONG = 3, 0.1  # warm-up calls; a single call that takes this many seconds is enough
