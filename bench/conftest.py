@@ -7,13 +7,8 @@ import pytest
 
 from fastpe.doctor import probe
 
-collect_ignore = [
-    "accuracy.py",
-    "bfloat16.py",
-    "smollm2.py",
-    "torch_gpt.py",
-    "torch_train.py",
-]  # need the extra `peers`
+# scripts that need the extra `peers`
+collect_ignore = ["accuracy.py", "bfloat16.py", "smollm2.py", "torch_gpt.py", "torch_train.py"]
 
 peak = cache(probe.sgemm_peak)
 _WARM_CALLS, _LONG = 3, 0.1  # warm-up calls; a single call that takes this many seconds is enough

@@ -3,15 +3,16 @@
     python bench/smollm2.py MODEL TEXT FOLDER [--blocks 4] [--length 16384]
 
 MODEL is a folder with the checkpoint, TEXT a long text. The model runs in PyTorch; `fastpe.torch.rotated` exchanges its
-positions. The losses of all tokens are kept in FOLDER, one file for each scheme and block of the text, so that an
-interrupted script goes on. At the end, it prints the tables of results/smollm2.md and draws results/smollm2.png.
+positions. FOLDER gets the losses of all tokens, one file for each scheme and block of the text. If the script is
+interrupted, the same command continues it. At the end, it prints a table, and draws FOLDER/losses.png.
 
-As checks, it first compares the losses and greedy tokens of `fastpe.load_hf` with those of transformers, and the head
-scores with the weights of eager attention.
+First, the script compares the logits and greedy tokens of `fastpe.load_hf` with those of transformers, and prints the
+largest head scores.
 """
 
 import argparse
 import contextlib
+import io
 import itertools
 import math
 import time
@@ -28,8 +29,8 @@ from transformers import AutoModelForCausalLM
 
 import fastpe
 import fastpe.torch
+from fastpe.base import files
 
-RESULTS = Path(__file__).with_name("results")
 CONTEXT = 8192
 PAIRS = 32  # of rotated channels in a head
 ROWS = 1024  # whose logits are computed at a time
@@ -76,9 +77,15 @@ def measured(model: Any, blocks: torch.Tensor, folder: Path) -> dict[str, Array]
                 with fastpe.torch.rotated(model, **arguments) if arguments else contextlib.nullcontext():
                     own = losses(model, block)
                 print(f"block {number}, {name}: {own.mean():.4f}, {time.perf_counter() - begin:.0f} s", flush=True)
-                np.save(path, own)
+                files.write_file(path, _as_npy(own))  # whole, or not at all
             found[name].append(np.load(path, allow_pickle=False))
     return {name: np.stack(rows) for name, rows in found.items()}
+
+
+def _as_npy(values: Array) -> bytes:
+    content = io.BytesIO()
+    np.save(content, values, allow_pickle=False)
+    return content.getvalue()
 
 
 def interval(values: Array) -> tuple[float, float]:
@@ -117,7 +124,7 @@ def draw(found: dict[str, Array], path: Path, step: int = 512) -> None:
 
 
 def check(model: Any, folder: str, tokens: torch.Tensor) -> None:
-    """Compare fastpe's own model of the checkpoint with transformers, and head scores with eager attention."""
+    """Compare fastpe's own model of the checkpoint with that of transformers, and print the largest head scores."""
     ours = fastpe.load_hf(folder)
     x = tokens[:512].numpy()
     with torch.inference_mode():
@@ -153,7 +160,7 @@ def main() -> None:
     blocks = torch.stack([tokens[start : start + arguments.length + 1] for start in starts])
     found = measured(model, blocks, arguments.folder)
     print(*table(found), sep="\n")
-    draw(found, RESULTS / "smollm2.png")
+    draw(found, arguments.folder / "losses.png")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python bench/torch_gpt.py TEXT [--preset nanogpt-cpu|nanochat-cpu] [--threads 2] [--rounds 3]
 
 First, losses and generated text are compared; then the libraries alternate. With nanoGPT's recipe, the script times
-whole runs (training and validation), and generation with cached keys and values. With nanochat's, whose runs take days,
-it times updates of 4 sequences.
+whole runs (training and validation), and generation with cached keys and values. With nanochat's, whose runs take about
+a day, it times updates of 4 sequences.
 """
 
 import argparse

@@ -88,9 +88,9 @@ def family_of(values: Values) -> Family:
     if values.get("quantization_config", stored.anything) is not None:
         values.refuse("quantised weights are not supported")
     kind = values.required("model_type", stored.text)
-    if kind not in FAMILIES and values.get("auto_map", stored.anything) is not None:
-        values.refuse("the model needs code from its folder (auto_map), which is not run")
     if kind not in FAMILIES:
+        if values.get("auto_map", stored.anything) is not None:
+            values.refuse("the model needs code from its folder (auto_map), which is not run")
         values.refuse(f"model_type {kind!r} is not supported, only {', '.join(FAMILIES)}")
     return FAMILIES[kind]
 

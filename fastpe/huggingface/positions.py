@@ -71,7 +71,7 @@ def _usual(config: ModelConfig) -> list[Misfit]:
 
 @dataclass(frozen=True)
 class _Length:
-    """Positions of which config.json has only the number.
+    """Positions for which config.json states only the number.
 
     Parameters
     ----------

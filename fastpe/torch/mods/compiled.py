@@ -68,12 +68,8 @@ class _Traced(HigherOrderOperator):
         tensors, numbers = (
             [x for x, kind in zip(leaves, kinds, strict=True) if kind is own] for own in (_TENSOR, _NUMBER)
         )
-        key = (
-            score,
-            block_mask[-1],
-            spec,
-            tuple((type(x), repr(x)) for x in kinds),
-        )  # 1.0 equals True, but their kinds differ
+        constants = tuple((type(x), repr(x)) for x in kinds)  # not x itself: 1.0 equals True
+        key = score, block_mask[-1], spec, constants
         if key not in _names:
             name = uuid.uuid4().hex  # not a number: compiled code that is stored may be loaded elsewhere
             _kept[name] = _Graphs(score, block_mask[-1], spec, kinds)
