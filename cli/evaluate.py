@@ -40,7 +40,7 @@ _OPTIONS = {
             "--task-option", "task_options", multiple=True, metavar="K=V",
             help="Test with another value of an option of the task; may be repeated.",
         ),
-        option("--by-place", is_flag=True, help="Also count right tokens by the place of the input that they are about."),
+        option("--by-place", is_flag=True, help="Also count right tokens by the place that they are about."),
     ],
     "Text": [
         option("--length-curve", "curve", is_flag=True, help="Measure the loss by length, and by position in a block."),

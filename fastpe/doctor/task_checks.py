@@ -202,7 +202,8 @@ def _chance_differences(chosen: Chosen, found: Array, length: int) -> Iterator[D
     yield Difference(max(0.0, stated.token - likeliest / counts.sum()), by_luck)
     if stated.exact is not None:
         most = Counter(row.tobytes() for row in found).most_common(1)[0][1] / _COUNT
-        yield Difference(abs(most - stated.exact), 4 * (stated.exact / _COUNT) ** 0.5 + 0.01)
+        below = stated.exact - most if chosen.task.kind == "answer" or (counts == counts[0]).all() else 0.0
+        yield Difference(max(below, most - stated.exact), 4 * (stated.exact / _COUNT) ** 0.5 + 0.01)
 
 
 def _named(chosen: Chosen) -> str:

@@ -157,8 +157,9 @@ def _recipe(name: str, task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     if task.kind == "text":  # a text has no right answers
         return {}
     own = {**SMALL, **({} if task.recipe is None else task.recipe.settings)}
-    if task.recipe is None:
-        own["train_length"] = choose(name, given.get("task_options")).lengths.next(own["train_length"])
+    if task.recipe is None:  # several lengths, also where the smallest is long
+        lengths = choose(name, given.get("task_options")).lengths
+        own["train_length"] = max(own["train_length"], min(2 * lengths.least, lengths.most))
     if task.kind == "numbers":
         length = given.get("train_length", own["train_length"])
         own["test_lengths"] = (length, 2 * length, 3 * length)
