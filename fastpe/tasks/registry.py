@@ -38,7 +38,7 @@ TASKS: Registry[Task] = Registry(
         "task", "TASK", "fastpe.tasks.Task", _completed,
         how="by --task on the command line or fastpe.tasks.register in Python",
     ),
-    "fastpe.tasks", ("",), ("task", "registry", "frame", "sizes", "targets", "template"), task.of_module,
+    "fastpe.tasks", ("",), ("task", "registry", "frame", "sizes", "targets", "filler", "template"), task.of_module,
 )  # fmt: skip
 
 
