@@ -109,13 +109,8 @@ def evaluate(
     """
     if curve and field:
         raise click.UsageError("--length-curve and --receptive-field exclude each other: give one")
-    lengths, drawn = joined(test_lengths), {"--test-sequences": test_sequences, "--seed": seed}
-    refused = drawn if curve or field else {"--out": out}
-    for flag, given in refused.items():
-        if given is not None and (curve or field):
-            raise click.UsageError(f"{flag} cannot be combined with --length-curve or --receptive-field")
-        if given is not None:
-            raise click.UsageError(f"{flag} needs --length-curve or --receptive-field")
+    lengths = joined(test_lengths)
+    _refuse_alone(curve or field, {"--test-sequences": test_sequences, "--seed": seed}, out)
     sources = [*map(Source, runs), *(Source(folder, hf=True) for folder in hf)]
     if not sources:
         raise click.UsageError("Missing argument 'RUN...'.")
@@ -132,11 +127,9 @@ def evaluate(
     if out is not None:
         figure_kind(out)
     use_threads(threads)
-    of_task = {"--test": test, "--task-option": task_options, "--by-place": by_place}
-    text = curve or field or data is not None or sources[0].hf or sources[0].model.vocabulary is not None
-    if text and any(of_task.values()):
-        flag = next(flag for flag, given in of_task.items() if given)
-        raise click.UsageError(f"{flag} needs a task whose sequences are drawn, not a text")
+    for flag, asked in (("--test", test), ("--task-option", task_options), ("--by-place", by_place)):
+        if asked and (curve or field or data is not None or _is_of_text(sources[0])):
+            raise click.UsageError(f"{flag} needs a task whose sequences are drawn, not a text")
     if curve or field:
         from . import curves
 
@@ -144,7 +137,7 @@ def evaluate(
         show(curves.on_texts(sources, data, bands), _integers(lengths), threads, out, as_json)
         return
     (run,) = sources
-    if run.hf or run.model.vocabulary is not None:
+    if _is_of_text(run):
         _test_on_text(run, data, bands, lengths, threads, as_json)
     elif data is not None:
         raise click.UsageError(f"--data needs a model of a text, and run {run} has none")
@@ -152,6 +145,19 @@ def evaluate(
         config = _as_asked(run.path, run.model.config, encoding, task, lengths, test_sequences, seed)
         config = _with_options(config, test, task_options)
         _test(run.path, with_bands(run.model, *bands), config, by_place, threads, as_json)
+
+
+def _refuse_alone(of_text: bool, drawn: Mapping[str, object], out: Path | None) -> None:
+    """Refuse options of drawn sequences for --length-curve and --receptive-field, and --out without these."""
+    for flag, given in (drawn if of_text else {"--out": out}).items():
+        if given is not None and of_text:
+            raise click.UsageError(f"{flag} cannot be combined with --length-curve or --receptive-field")
+        if given is not None:
+            raise click.UsageError(f"{flag} needs --length-curve or --receptive-field")
+
+
+def _is_of_text(run: Source) -> bool:
+    return run.hf or run.model.vocabulary is not None
 
 
 def _as_asked(

@@ -116,7 +116,7 @@ def test_the_command_tests_under_other_options_and_by_place(tmp_path, monkeypatc
     assert "in fifths of the places" in told
     assert "--test must be one of sparse, dense, not 'rare'" in refused(2, "evaluate", "run", "--test", "rare")
     line = refused(2, "evaluate", "run", "--task-option", "ignored=1")
-    assert "option 'ignored' of task 'flip_flop' is unknown" in line
+    assert "--task-option ignored of task 'flip_flop' is unknown; did you mean 'ignore'?" in line
 
 
 def test_named_tests_and_shortcuts_are_on_the_page():
