@@ -76,11 +76,12 @@ def _all_different(words: Array, half: int) -> Array:
 
 def _labels(tokens: Array, pairs: Array, size: int) -> Array:
     """The next token of the value, for tokens of pairs that occurred before; (count, pairs, 2 size)."""
-    here = tokens[:, :, 0] != _NONE
-    same = (
-        (pairs[:, :, None] == pairs[:, None, :]) & here[:, None, :] & np.tril(np.ones((pairs.shape[1],) * 2, bool), -1)
-    )
-    again = same.any(axis=2) & here
+    rows, seen = np.arange(len(tokens)), np.zeros((len(tokens), pairs.max() + 1), bool)
+    again = np.zeros(pairs.shape, bool)
+    for place in range(pairs.shape[1]):
+        here, key = tokens[:, place, 0] != _NONE, pairs[:, place]
+        again[:, place] = seen[rows, key] & here
+        seen[rows, key] |= here
     found = np.full(tokens.shape, _NONE)
     found[:, :, size:-1] = tokens[:, :, size + 1 :]
     at = (tokens[:, :, :size] != _NONE).sum(axis=2) - 1

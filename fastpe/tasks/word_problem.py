@@ -98,10 +98,10 @@ def shortcuts(length: int, *, group: str, generators: str) -> dict[str, Chance]:
 def _likeliest(length: int, group: str, generators: str) -> Array:
     """The probability of the likeliest product at each place."""
     table, known = _table(group), _generators(group, generators)
-    found, share = np.empty(length), np.zeros(len(table))
-    share[0] = 1.0
+    found, share = np.empty(length), np.eye(1, len(table))[0]
     for place in range(length):
-        share = np.bincount(table[:, known].ravel(), np.repeat(share, len(known)) / len(known), len(table))
+        moved = np.repeat(share, len(known)) / len(known)
+        share = np.bincount(table[:, known].ravel(), moved, len(table)).astype(np.float64)
         found[place] = share.max()
     return found
 

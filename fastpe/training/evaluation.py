@@ -190,7 +190,7 @@ def token_metrics(
         asked = y[counts] != end
         right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
         loss += float(np.sum(nats * weights[counts]))
-    failed = all_wrong.any(axis=1)
+    failed: np.ndarray = np.any(all_wrong, axis=1)
     if chosen.task.judge is not None and failed.any():
         failed[failed] = ~_judged(model, _rows(data, failed), chosen, threads, size)
     exact = sequences - int(failed.sum())
