@@ -7,8 +7,8 @@ it has no label.
 **Chance**: 1/k for a label.
 **Shortcut**: the bracket that closes the last opening bracket, whether or not it is closed already.
 **Made for causal models**: later brackets reveal the labels.
-**Without positions**: for a bounded depth, two layers can solve the task with positions. The innermost open bracket is
-found by its depth, which a causal model can count without an encoding.
+**Without positions**: two layers with positions i/n can solve the task for a bounded depth (Yao et al.): the first
+counts the open brackets, and the second finds the last bracket of this depth.
 
 **Options**
 - `kinds`: k, the number of kinds of brackets.

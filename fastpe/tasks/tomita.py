@@ -18,7 +18,7 @@ alternates, which its last symbol already shows.
 **Options**
 - `grammar`: 1 to 7.
 
-Source: Tomita 1982, "Dynamic construction of finite automata from examples using hill-climbing"; Huang et al. 2025, "A
+Source: Tomita 1982, "Dynamic construction of finite automata from examples using hill-climbing"; Huang et al. 2024, "A
 formal framework for understanding length generalization in transformers" (there with lengths to 100).
 """
 
