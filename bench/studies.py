@@ -27,7 +27,6 @@ from fastpe.base.tables import csv_text
 from fastpe.experiments import local
 from fastpe.experiments.jobs import JobEvent, RunEnded, make_job
 from fastpe.tasks import list_tasks, load_task
-from fastpe.training.lengths import bins, positions_of
 from fastpe.training.presets import preset
 
 RESULTS = Path(__file__).with_name("results")

@@ -119,7 +119,7 @@ def evaluate(
         raise ValueError(f"model must be causal for task {task!r}: other models see the answers")
     Stream(seed, "test")  # checks the seed
     validation.choice("target_scale", target_scale, targets.SCALES)
-    if by_place and chosen.task.kind == "numbers":
+    if validation.truth("by_place", by_place) and chosen.task.kind == "numbers":
         raise ValueError(f"by_place needs a task of tokens, and {task!r} has numbers")
     lengths, sequences = checked_lengths("lengths", lengths, chosen), validation.whole("sequences", sequences, 1)
     if progress is not None and not callable(progress):

@@ -8,6 +8,8 @@ import pytest
 from command_line import fastpe, refused
 
 from fastpe import TrainConfig, Transformer, evaluate, train
+from fastpe.base.random import Stream
+from fastpe.tasks.frame import draw
 from fastpe.tasks.registry import choose
 
 TINY = {"width": 8, "hidden": 8, "layers": 1, "samples": 32, "batch": 16, "epochs": 1, "test_sequences": 30}
@@ -58,6 +60,23 @@ def test_an_answer_in_another_order_is_right(causal, answer, exact):
     found = evaluate(model, ["20-40"], 30, task="variable_tracking")["20-40"]
     assert found["exact"] == exact
     assert answer is not sorted or found["token"] < 0.9
+
+
+def test_values_of_a_key_may_come_in_any_order():
+    """Whole values of two tokens, of three needles with the same key; for other needles there is one answer."""
+    for variant, order in (("multivalue", True), ("multiquery", False)):
+        chosen = choose("needles", {"variant": variant, "digits": 2, "needles": 3, "queries": 3})
+        inputs, answers, _ = draw(chosen, Stream(2, "test"), 50, 40)
+        values = answers.reshape(50, 3, 2)
+        turned = values[:, [2, 0, 1]].reshape(50, 6)
+        assert (chosen.judge(inputs, turned) == (order | (turned == answers).all(axis=1))).all()
+        split = values[:, :, ::-1].reshape(50, 6)  # the tokens of each value in another order
+        same = [sorted(map(tuple, each)) == sorted((b, a) for a, b in each) for each in values.tolist()]
+        assert chosen.judge(inputs, split).tolist() == (same if order else (split == answers).all(axis=1).tolist())
+        assert not chosen.judge(inputs, answers[:, :4]).any()
+        longer = np.concatenate([answers, answers[:, :1]], axis=1)
+        assert not chosen.judge(inputs, longer).any()
+        assert chosen.judge(inputs, np.where(np.arange(7) < 6, longer, -1)).all()
 
 
 def test_right_tokens_are_counted_by_depth():
