@@ -59,13 +59,14 @@ class Positions:
         return np.moveaxis(np.moveaxis(x, axis, 0)[: self.m], 0, axis)
 
     def queries_back(self, x: Array, axis: int, size: int) -> Array:
-        """Apply the adjoint of `of_queries`, without summing over samples. The result has `size` rows along the axis;
-        rows that no query reads are 0."""
+        """Return the gradient of the array passed to `of_queries`, from the gradient x of its result, without summing
+        over samples. The result has `size` rows along the axis; rows that no query reads are 0.
+        """
         firsts = [size - self.n] * len(x) if self.starts is None else self.starts.tolist()
         return _all_placed(x, firsts, axis, size)
 
     def keys_back(self, x: Array, axis: int, size: int) -> Array:
-        """Apply the adjoint of `of_keys`, in the same way as `queries_back`."""
+        """Return the gradient of the array passed to `of_keys`, in the same way as `queries_back`."""
         first = size - self.m if self.starts is None else 0
         return _all_placed(x, [first] * len(x), axis, size)
 
@@ -104,11 +105,11 @@ class Mask:
 
     @property
     def seen(self) -> Array:
-        """Whether a key is visible, an array of bool."""
+        """An array of bool: whether each key is visible."""
         return np.asarray(self.added > -np.inf)
 
     def occupied(self, n: int) -> Array:
-        """Return whether any key of a tile is visible: (B or 1, H or 1, blocks of queries, blocks of keys)."""
+        """Return whether each tile has a visible key: (B or 1, H or 1, blocks of queries, blocks of keys)."""
         seen, blocks = self.seen, range(0, n, int(TILE_QUERIES))
         key_blocks = np.logical_or.reduceat(seen, range(0, seen.shape[-1], int(TILE_KEYS)), axis=-1)
         if seen.shape[-2] == 1:
