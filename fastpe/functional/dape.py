@@ -91,7 +91,8 @@ class Networked(Pass):
         return self._as_given(found)
 
     def _gradient_arrays_of_parts(self, case: Case, dout: Array, dlse: Array, parts: int) -> Gradients:
-        """Return the arrays of `gradient_arrays`, filled with zeros. Every sum over queries has `parts` partial sums.
+        """Return the arrays of `gradient_arrays`, filled with zeros, with `parts` partial sums for each sum over
+        queries.
         """
         g, zeros = self.gradient_arrays(case, dout, dlse, parts), np.zeros
         dk, dv = (zeros((case.batch * parts, *x.shape[1:]), self.dtype) for x in (g.dk, g.dv))

@@ -84,8 +84,9 @@ from fastpe.kernels.threads.task_counter import pass_ticket, wait_for_ticket
 
 
 class Ticket(NamedTuple):
-    """The counter of turns of a block of queries (at `spot` in `counters`), and the turn (`number`) of this key
-    block."""
+    """The turn of a key block to add to the gradients of one block of queries. The turn comes when the counter at
+    `spot` in `counters` reaches `number`.
+    """
 
     counters: int
     spot: int
@@ -131,7 +132,8 @@ def recompute_weights(head, tile, factor, lse, case, scratch):
 
 @inlined
 def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
-    """`_weights_backward` for a row's keys before `count`; dmask: None if the gradient of the mask is not wanted.
+    """Do the work of `_weights_backward` for one row, up to the key `count`. dmask: None if the gradient of the mask is
+    not wanted.
 
     Where a weight is 0, dS is 0 even if the gradient of the weight is NaN, as it may be for hidden keys.
     """
@@ -148,8 +150,9 @@ def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
 
 @inner
 def _weights_backward(head, grads, tile, factor, case, scratch):
-    """Overwrite dP, in `dcells`, with the gradient of the result of `make_scores`, which follows from
-    dS = P (dP - delta)."""
+    """Overwrite dP, in `dcells`, with the gradient of the result of `make_scores`. This gradient is computed from dS =
+    P (dP - delta).
+    """
     weights, dweights = scratch.cells, scratch.dcells
     wants_bias = adds_bias(head.table, case) and wants_gradient(head.table, BIAS)
     wants_mask = wants_gradient(head.table, MASK)
@@ -191,7 +194,7 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
 
 @inner
 def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
-    """Compute all gradients of one tile; add to dq in the key block's turn."""
+    """Compute all gradients of one tile. The part of dq is added when it is the key block's turn."""
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
     softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
     scores_backward(head, terms, grads, tile, case, scratch)
@@ -234,7 +237,9 @@ def _start(head, case):
 
 @inner
 def _content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
-    """Add to dk, wait for the key block's turn, and add to dq; `dcells` holds the gradient of the content."""
+    """Add to dk, wait for the key block's turn, and add to dq. `dcells` holds the gradient of the content, the products
+    of rotated queries and keys.
+    """
     scaled = False
     if terms is not None:
         scaled = bool(has_factors(head.table))
@@ -271,7 +276,9 @@ def needs_care(head, do, tile, case):
 
 @inner
 def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
-    """dcells += dout . rel_value, and the gradient of rel_value; mixed: the weights used in the forward pass."""
+    """Add dout . rel_value to `dcells`, and add the gradient of rel_value. mixed: the weights used in
+    the forward pass.
+    """
     if has_slot(head.table, REL_VALUE):
         offsets = offsets_of(terms, REL_VALUE, head, tile, case, scratch)
         do = at(grads.dout, tile.i0 * case.o_row)
@@ -282,7 +289,7 @@ def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
 
 @inner
 def _scaled_content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
-    """Add to dk, wait for the key block's turn, and add to dq, for content with factors (growth, rel_gain)."""
+    """Add to dk, wait for the key block's turn, and add to dq, if the content has factors (growth, rel_gain)."""
     _, m, _, n = tile
     d, dcells = case.width, scratch.dcells
     q_scaled, k_scaled, mine, theirs = scratch.q_scaled, scratch.k_scaled, scratch.dq_scaled, scratch.dk_scaled
@@ -311,7 +318,9 @@ def _scaled_content_backward(head, terms, grads, tile, ticket, careful, case, sc
 
 @inner
 def _wait(ticket, case):
-    """Wait for the key block's turn with a block of queries, if there may be other threads."""
+    """Wait until it is the key block's turn to add to a block of queries. Do not wait if one thread does
+    all the work.
+    """
     if not case.alone:
         wait_for_ticket(ticket.counters, ticket.spot, ticket.number)
 
@@ -330,8 +339,9 @@ def clear_rows(rows, row, n, d):
 
 @inner
 def gradients_from_key(g, j0, case):
-    """Return `g`, which has addresses of gradients for all keys, with gradients of keys and those over offsets starting
-    at key j0."""
+    """Move the addresses in `g`, so that the gradients of keys and those over offsets start at key j0. In `g`, they
+    start at the first key.
+    """
     return HeadGradients(
         g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
         at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, columns_from_key(g.columns, j0),

@@ -36,7 +36,7 @@ class HeadPanels(NamedTuple):
 
 
 def panels_for(key_blocks: int, width: int, v_width: int) -> Panels:
-    """Memory for the packed operands of this many key blocks, over all key heads."""
+    """Return memory for the packed operands of this many key blocks, over all key heads."""
     tile = int(TILE_KEYS)
     return Panels(
         aligned_empty((key_blocks, packed_words(width, tile)), np.float32),

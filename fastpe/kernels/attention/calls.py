@@ -83,7 +83,9 @@ def head_of_call(x, b, h, dropout, words, case, memory, isa):
 
 @inner
 def _next_tasks(counters, worker, run, tasks):
-    """The first of the tasks that the worker takes next, and the one after the last. run: see `_run_of`."""
+    """Return the range of tasks that the worker takes next: the first task, and the one after the last. run: the result
+    of `_run_of`.
+    """
     if run == 0:
         task = next_task(counters)
         return task, task + 1
@@ -93,7 +95,8 @@ def _next_tasks(counters, worker, run, tasks):
 
 @inner
 def _run_of(blocks, packed, tasks, lanes, case):
-    """Number of tasks that a worker takes at once if a head is one block, so that all tasks take equally long; else 0.
+    """Return the number of tasks that a worker takes at once. It is 0, which means one task at a time, if a head has
+    several blocks or if there are key blocks to pack, because tasks then do not take equally long.
 
     Workers take several tasks at once because the shared counter is slow: loading it after another core has changed it
     takes as long as computing a query with a dozen keys.
@@ -145,8 +148,9 @@ def forward(team, counters, x, dropout, out, lse, case, layout, workspaces):
 
 @entry(label="attention with bfloat16 products")
 def rounded_forward(team, counters, isa, words, x, dropout, out, lse, case, layout, workspaces):
-    """As `forward`, with operands rounded to bfloat16; words: the packed operands (`Panels`); workspaces: `MEMORY`
-    elements longer (see `products.bfloat16.product`)."""
+    """Do the same as `forward`, with operands rounded to bfloat16. words: the packed operands (`Panels`). The
+    workspaces are `MEMORY` elements longer (see `products.bfloat16.product`).
+    """
     on_team(team, _forward_worker, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, isa, words))
 
 
@@ -259,11 +263,11 @@ def _backward_worker(worker, counters, x, dropout, g, tickets, case, layout, wor
 
 @entry(label="the gradients of attention")
 def backward(team, counters, x, dropout, g, tickets, case, layout, workspaces):
-    """Fill the gradients of rows in g, and add to those of slots, which are zero initially."""
+    """Write the gradients of rows to g, and add to the gradients of slots, which are zero initially."""
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, tickets, case, layout, workspaces, None))
 
 
 @entry(label="the gradients of attention with bfloat16 products")
 def rounded_backward(team, counters, isa, x, dropout, g, tickets, case, layout, workspaces):
-    """As `backward`, with operands rounded to bfloat16; workspaces as for `rounded_forward`."""
+    """Do the same as `backward`, with operands rounded to bfloat16. The workspaces are as for `rounded_forward`."""
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, tickets, case, layout, workspaces, isa))

@@ -200,7 +200,7 @@ def _row_at(x, strides, b, h, i, sizes):
 
 @inner
 def _worker(number, workers, q, k, v, sizes, visible, terms, workspace, out, lse):
-    """Process one of equal shares of all queries of all heads."""
+    """Process one share of all queries of all heads. The workers have equal shares."""
     d, dv, tasks = sizes.width, sizes.v_width, sizes.batch * sizes.heads * sizes.queries
     query = row(workspace, number)
     scores = at(query, d)

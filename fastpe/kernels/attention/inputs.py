@@ -129,8 +129,9 @@ def gradient_of(gradients, slot):
 
 @inner
 def offset_gradient_of(grads, slot):
-    """As `gradient_of`, for a slot over offsets. The address is that of the entry for the call's last query and the key
-    block's first key."""
+    """Return the address of the gradient of a slot over offsets. It is the address of the entry for the call's last
+    query and the key block's first key.
+    """
     return at(gradient_of(grads.sums, slot), grads.shift)
 
 
@@ -163,7 +164,8 @@ class HeadPath(NamedTuple):
 
 class Head(NamedTuple):
     """What attention reads of one head: pointers to its rows before and after rotation, to its bias and to the table of
-    slots; its sizes; and the data of single features."""
+    slots; its sizes; and the data of optional features.
+    """
 
     q: int
     qr: int
@@ -186,7 +188,7 @@ class Head(NamedTuple):
 
 
 class SlotGradients(NamedTuple):
-    """The gradients of slots that belong to one head: see `gradient_of`."""
+    """Where the gradients of slots for one head are: see `gradient_of`."""
 
     buffer: int  # pointer
     places: int  # pointer to the table of addresses in it

@@ -34,7 +34,7 @@ def add_nonzero_rows(weights, step, x, x_row, n, d, y):
 
 @inner
 def add_product(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, careful):
-    """y = cells x, added to y with mode ONTO; careful: whether x may hold NaN or infinity where cells are 0."""
+    """y = cells x, added to y with mode ONTO. careful: whether x may hold NaN or infinity in rows whose cells are 0."""
     if not careful:
         gemm(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, y, y_row, y, NONE)
         return
@@ -46,7 +46,7 @@ def add_product(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, careful)
 
 @inner
 def add_weighted_rows(weights, x, x_row, n, d, y):
-    """As `tile.add_rows`, without the rows whose weight is 0 if any row holds NaN or infinity."""
+    """Do the same as `tile.add_rows`. If any row holds NaN or infinity, leave out the rows whose weight is 0."""
     if all_finite(x, x_row, n, d, y):
         add_rows(weights, x, x_row, n, d, y)
     else:

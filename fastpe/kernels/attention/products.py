@@ -154,7 +154,7 @@ def _make_with_factors(content, content_row, keys, head, terms, tile, case, scra
 
 @inner
 def _reads_keys_once(head, terms, tile, case, scratch):
-    """Whether `_make_with_key_terms` applies, and has something to add."""
+    """Whether `_make_with_key_terms` can be used, and there is a term for it to add."""
     table = head.table
     if not (in_place(case) and (has_slot(table, KEY_BIAS) or has_slot(table, REL_QUERY))):
         return False
@@ -188,7 +188,7 @@ def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, sc
 
 @inner
 def add_relative_products(head, terms, tile, case, scratch):
-    """Add all of `inner` except the content to `cells`."""
+    """Add all terms of `inner` except the content to `cells`."""
     table, cells, k = head.table, scratch.cells, at(head.k, tile.j0 * case.k_row)
     if has_slot(table, REL_KEY):
         _add_query_terms(head, terms, tile, case, scratch)

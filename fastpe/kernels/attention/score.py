@@ -104,7 +104,9 @@ def _make_all_scores(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_of_products(head, terms, tile, back, case, scratch):
-    """As `make_scores`, but start from the products in `cells`, and add columns only if there is a soft cap."""
+    """Do the same as `make_scores`, but start from the products in `cells`, and add columns only if there is a soft
+    cap.
+    """
     cells = scratch.cells
     if case.keep_raw:
         copy_cells(cells, scratch.raw, TILE_KEYS, tile.m, tile.n)
@@ -161,8 +163,9 @@ def score_factor(head, terms, case):
 
 @inlined
 def score(x, j, left, factors, bias, has_bias):
-    """Return the scores S of `left` entries of a row from entry j on. x: the result of `make_scores` for these entries;
-    bias: pointer to the bias of the row's first entry."""
+    """Return the scores S of `left` entries of a row from entry j on. x: the result of `make_scores` for these entries.
+    bias: pointer to the bias of the row's first entry.
+    """
     s = x * factors
     if has_bias:
         s = s + load_first(bias, j, left)

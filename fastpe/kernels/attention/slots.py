@@ -205,7 +205,7 @@ def floats_of(table, slot, terms, like):
 
 @inner
 def doubles_of(table, slot, terms):
-    """As `floats_of`, for float64."""
+    """Return a pointer as `floats_of` does, but to float64."""
     row = slot * COLUMNS
     whole = double_pointer(get(table, row + ADDRESS), get(table, row + SIZE))
     return part(whole, _start(table, row, terms), get(table, row + COUNT))
@@ -213,7 +213,7 @@ def doubles_of(table, slot, terms):
 
 @inner
 def integers_of(table, slot, terms):
-    """As `floats_of`, for int32."""
+    """Return a pointer as `floats_of` does, but to int32."""
     row = slot * COLUMNS
     whole = int32_pointer(get(table, row + ADDRESS), get(table, row + SIZE))
     return part(whole, _start(table, row, terms), get(table, row + COUNT))

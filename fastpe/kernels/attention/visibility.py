@@ -50,7 +50,9 @@ def hide(x, j, low, high, lowest, width):
 
 @inner
 def where_shown(x, added, lowest, none):
-    """Return x, but `none` where the mask adds minus infinity, even if x is NaN there. added: what the mask adds."""
+    """Return x, but `none` where the mask hides the key, even if x is NaN there. added: what the mask adds to the
+    scores.
+    """
     return where_negative(minus(added - lowest), x, none)
 
 
@@ -68,7 +70,7 @@ def mask_of_row(i, j0, head):
 
 @inner
 def shown_of_block(i0, m, low, high, head, case):
-    """The keys of `visible_of_block`, without those at both ends that the mask hides from all queries."""
+    """Return the range of `visible_of_block`, without the keys at both ends that the mask hides from all queries."""
     if not has_slot(head.table, MASK):
         return low, high
     first, last = high, np.int64(0)
@@ -85,8 +87,9 @@ def shown_of_block(i0, m, low, high, head, case):
 
 @inner
 def may_hide(head, case):
-    """Whether NaN or infinity could spread within a block: whether a key may be hidden from one of its queries and
-    visible to another one. Always false in the model, whose rows are finite."""
+    """Whether NaN or infinity could spread within a block: whether a key may be hidden from one query and visible to
+    another. The result is always false in the model, whose rows are finite.
+    """
     return not case.alone and (case.causal or case.window or case.spanned or has_slot(head.table, MASK))
 
 

@@ -17,8 +17,9 @@ SLACK = 64
 
 @inlined
 def places_of(row, reach, start):
-    """Return pointers into a contiguous row, to be used instead of the two lines: values of the distances from `start`
-    on are then written directly to their places in the row."""
+    """Return pointers into a contiguous row, for use in place of the two lines. Values of the distances from `start` on
+    are then written directly to their places in the row.
+    """
     return at(row, reach + start), at(row, reach + 1 - start - PIECE - SLACK)
 
 
@@ -31,7 +32,9 @@ def store_ahead(line, j, value):
 
 @inlined
 def store_behind(line, j, value):
-    """As `store_ahead`, for the line of the other side. There, the last element has the first distance of the piece."""
+    """Do the same as `store_ahead` for the line of the other side, whose last element has the piece's
+    first distance.
+    """
     store_rounded(line, PIECE + SLACK - lanes(value) - j, backwards(value), lanes(value))
 
 

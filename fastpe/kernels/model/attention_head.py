@@ -21,7 +21,9 @@ def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
 
 @inner
 def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a):
-    """As `head_of`; path: the head's reflections (`attention.inputs.HeadPath`), or None."""
+    """Return the arrays of one head, as `head_of` does. path: the head's reflections (`attention.inputs.HeadPath`), or
+    None.
+    """
     n, to_key = own.before + own.length, key_after_query(h, sizes)
     q = at(act, a.qkv + own.start * sizes.projected + h * sizes.head)
     k, v = at(q, to_key), at(q, to_key + sizes.key_width)
@@ -55,7 +57,9 @@ def key_after_query(h, sizes):
 
 @inner
 def scratch_memory(h, act, memory, position, own, a):
-    """Return the scratch memory of one head, which starts at `memory`. Weights that are kept have separate memory."""
+    """Return the scratch memory of one head, which starts at `memory`. If weights are kept, they have
+    separate memory.
+    """
     cells = at(memory, position.layout.cells)
     if position.case.kept:
         size = position.case.queries * TILE_KEYS

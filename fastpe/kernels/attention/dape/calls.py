@@ -23,8 +23,9 @@ from fastpe.kernels.threads.team import on_team
 
 
 class OfCall(NamedTuple):
-    """One sample of a call, and its results. gradients: `inputs.Gradients`, None in the forward pass. Gradients that
-    are sums over queries have as many parts as there are tasks for a sample; `task` is the number of a part."""
+    """One sample of a call, and its results. gradients: `inputs.Gradients`, or None in the forward pass. A gradient
+    that is a sum over queries is computed in parts, one for each task of the sample; `task` is the number of the part.
+    """
 
     x: Any
     dropout: Any
@@ -87,7 +88,7 @@ def _forward(worker, counters, x, net, dropout, out, lse, case, layout, workspac
 
 @inner
 def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, layout, workspaces):
-    """Each task is every `parts`-th block of queries of a sample, with separate sums over queries."""
+    """Each task processes every `parts`-th block of queries of a sample, and has its own sums over queries."""
     n, blocks, task = case.queries, count_blocks(case.queries), next_task(counters)
     while task < case.batch * parts:
         b, weights = task // parts, net.units * case.heads * net.taps

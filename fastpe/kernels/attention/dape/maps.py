@@ -1,4 +1,5 @@
-"""The maps of a network over scores (`attention.dape`), and the products that are their gradients.
+"""The linear layers ("maps") of a network over scores (`attention.dape`), and the products that are the gradients of
+their weights.
 
     y[i, cell] = f( start + sum over taps and k of A[tap][i, k] x[k, cell + shift of the tap] )
 
@@ -44,7 +45,7 @@ _MANY, _FEWER, _SOME, _ONE, _WIDE = 6, 5, 4, 1, 2  # grids (_WIDE: vectors) of a
 
 @intrinsic
 def _leaky(typingctx, tile):
-    """lrelu of every element."""
+    """Return lrelu, the leaky ReLU, of every element."""
 
     def emit(context, b, signature, arguments):
         leak, kept = code.constant(tile.vector, LEAK), []
@@ -57,7 +58,7 @@ def _leaky(typingctx, tile):
 
 @intrinsic
 def _sloped(typingctx, tile, d, d_row, count):
-    """The tile times the slope of lrelu at D: 1 where D is positive, elsewhere LEAK."""
+    """Return the tile times the slope of lrelu at D. The slope is 1 where D is positive, and LEAK elsewhere."""
 
     def emit(context, b, signature, arguments):
         packed, start, d_row, count = arguments
@@ -131,8 +132,9 @@ def column_step(x):
 
 @inner
 def add_products(a, m, b, n, rows, columns, out):
-    """out[i, j] += the sum over cells of grid i of a times grid j of b, for i < m and j < n; rows and columns as for
-    `map_cells`."""
+    """out[i, j] += the sum over cells of grid i of a times grid j of b, for i < m and j < n. `rows` and `columns` are
+    as for `map_cells`.
+    """
     for i in range(0, m, 4):
         a0 = at(a, i * GRID)
         a1, a2, a3 = (

@@ -4,9 +4,9 @@ With the products C_h = s q_h k_h^T and the biases b_h of all heads, for every q
 
     x = [C_1 .. C_H, b_1 .. b_H],    u = lrelu(W1 x + b1),    S = C + b + W2 u
 
-W1 and W2 are T taps of a convolution along the keys. All else is as in any attention (`attention.score`): products with
-rows over offsets, `rectify` and gains are in C; `bias`, `values` and `scores` are in b; columns, the soft cap and the
-mask come after the network.
+W1 and W2 are convolutions along the keys, with T taps. The other terms of the score are as in `attention.score`:
+products with rows over offsets, `rectify` and gains are in C; `bias`, `values` and `scores` are in b; columns, the soft
+cap and the mask come after the network.
 
 In x, the entries of a head (C_h and b_h) are 0 where the key is hidden from that head. u is 0 where the key is hidden
 from all heads, but in causal attention not for keys after those that the query sees. After the last key x and u are 0,
@@ -55,8 +55,8 @@ from fastpe.kernels.simd import at, lanes, load_first, maximum, put, region, sca
 
 MOST_TAPS = 63
 """The largest number of taps. With so many taps, 4 R columns belong to the edges of a chunk, and four keys are left."""
-_CELLS = np.int64(48)  # largest number of keys of a chunk, ...
-_FEW = np.int64(64)  # except that a block with at most this many keys is one chunk
+_CELLS = np.int64(48)  # the largest number of keys of a chunk; a block with at most _FEW keys is one chunk instead
+_FEW = np.int64(64)  # see `_CELLS`
 _BLOCKS = (TILE_QUERIES + ROWS - ONE) // ROWS  # number of blocks for TILE_QUERIES queries, which share their bases
 _NARROW = np.int64(3)  # reach up to which _CELLS includes the columns at the edges of a chunk
 _LEAD = np.int64(64)  # elements before the first grid, which taps and dropout may access
@@ -98,7 +98,9 @@ _MAKERS: dict[type, Any] = {}
 
 
 def makes_heads(kind: type) -> Callable[[Any], Any]:
-    """Return a decorator that makes ``function(source, h)`` the implementation of `head_in` for tuples of this type."""
+    """Return a decorator that registers ``function(source, h)``: `head_in` calls it if `source` is a tuple of this
+    type.
+    """
 
     def registered(function: Any) -> Any:
         _MAKERS[kind] = function
@@ -183,8 +185,9 @@ def grids_of(workspace, layout):
 
 @inner
 def head_scratch(grids, h, cells, column, case):
-    """The `Scratch` of head h: its cells are in grid h of `cells`, and their gradients in grid h of `dx`, both from a
-    column on."""
+    """The `Scratch` of head h. From `column` on, its cells are in grid h of `cells`, and their gradients are in grid h
+    of `dx`.
+    """
     mixed, stats = at(grids.mixed, h * ROWS * case.v_width), at(grids.stats, h * 2 * TILE_QUERIES)
     place = h * GRID + column
     return with_cells(grids.scratch, at(cells, place), at(grids.dx, place), mixed, stats)
@@ -195,7 +198,7 @@ def head_scratch(grids, h, cells, column, case):
 
 
 class Block(NamedTuple):
-    """Queries, and the keys that any of them sees."""
+    """A block of m queries from i0 on, and the range low .. high - 1 of keys that any of them sees."""
 
     i0: int
     m: int
@@ -217,14 +220,15 @@ class Chunk(NamedTuple):
 
 @inner
 def count_blocks(n):
-    """The number of blocks for n queries. Each TILE_QUERIES queries are cut into equal blocks, and so are the remaining
-    ones."""
+    """The number of blocks for n queries. Every TILE_QUERIES queries are divided into equal blocks, and so are the
+    remaining queries.
+    """
     return n // TILE_QUERIES * _BLOCKS + (n % TILE_QUERIES + ROWS - ONE) // ROWS
 
 
 @inner
 def _size_of_blocks(first, n):
-    """The size of the blocks into which up to TILE_QUERIES queries from `first` on are cut."""
+    """The size of the blocks into which the queries from `first` on, at most TILE_QUERIES, are divided."""
     left = min(TILE_QUERIES, n - first)
     count = (left + ROWS - ONE) // ROWS
     return (left + count - ONE) // count
@@ -429,7 +433,9 @@ def units_backward(source, net, dnet, chunk, case, grids):
 
 @inner
 def inputs_backward(source, net, dnet, chunk, case, grids):
-    """Compute the gradients of products and biases, in `dx`, where they replace those of scores; add to those of W1."""
+    """Compute the gradients of products and biases in `dx`, where they overwrite the gradients of scores. Add to the
+    gradient of W1.
+    """
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     if dnet.wanted:
         for tap in range(net.taps):

@@ -141,7 +141,8 @@ def _keep_lanes(x, beyond, count, d):
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
     """Compute the gradient of the content, in `dcells`, from the content in `cells`. Add all gradients except those of
-    the rows and reflectors from which the content is computed."""
+    the queries, keys and reflectors from which the content is computed.
+    """
     factor = scores_of_content(head, terms, tile, True, case, scratch)
     recompute_weights(head, tile, factor, grads.lse, case, scratch)
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
@@ -159,8 +160,9 @@ def _scores_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, case, scratch):
-    """Move y past the sub-tile's keys; add to the gradients of these keys and of their reflections. visible: how many
-    of the keys may have a score."""
+    """Change y from before to after the sub-tile's keys, and add to the gradients of these keys and of their
+    reflections. visible: the number of these keys that may have a score.
+    """
     d, own = case.width, scratch.path
     lane, ahead = lanes_met(first, i0, NONE, head, own.x)
     n, queries, seen = lanes_of(m, own.x) - lane, m - lane, visible > 0
@@ -200,7 +202,7 @@ def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
-    """`_carry_back` for few keys; each key needs the results of all keys processed before it."""
+    """Do the work of `_carry_back` for few keys. Each key needs the results of all keys processed before it."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count):

@@ -74,8 +74,9 @@ def path_of_head(path, b, h, case):
 
 @inner
 def subtile_products(w, k, k_row, d, count, columns, products):
-    """Compute W W^T of a sub-tile, and the part of K W^T above the diagonal, with 0 in the rest. columns: scratch
-    memory for D SUBTILE elements."""
+    """Compute W W^T of a sub-tile, and the part of K W^T above the diagonal; the other entries of K W^T are set to 0.
+    columns: scratch memory for D SUBTILE elements.
+    """
     transpose(w, d, columns, SUBTILE, count, d)
     own = at(products, OF_PAIR)
     float_gemm(
@@ -146,7 +147,7 @@ def product(a, a_row, a_col, b, c, n, m, depth, mode):
 
 @inner
 def scores_of_content(head, terms, tile, back, case, scratch):
-    """As `score.make_scores`, from the content in `cells`."""
+    """Do the same as `score.make_scores`, starting from the content in `cells`."""
     if terms is None:
         return head.scale
     table = head.table
@@ -180,8 +181,9 @@ def start_path(path, head, i0, m, case, scratch):
 
 @inner
 def make_tile_content(path, head, tile, low, seen, case, scratch):
-    """Compute the content of the tile's keys from `low` on, in `cells`, if they are `seen`. Move x past all of these
-    keys, and past later keys of the tile, which reflect. Do nothing without reflections."""
+    """Compute the content of the tile's keys from `low` on, in `cells`, if they are `seen`. Apply the reflections of
+    these keys to x, and those of later keys of the tile. Do nothing without reflections.
+    """
     if path is None:
         return
     i0, m, j0, n = tile
@@ -250,7 +252,7 @@ def _carry(products, beta, along, steps, n, count, ahead):
 
 @inner
 def _carry_chain(products, beta, along, steps, n, count, ahead):
-    """`_carry` for few keys; each key needs the results of all keys processed before it."""
+    """Do the work of `_carry` for few keys. Each key needs the results of all keys processed before it."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count - 1, -1, -1):
@@ -288,7 +290,9 @@ def _reflect_and_multiply(x, d, far, behind, w, k):
 
 @inlined
 def _reflect(x, d, far, behind, w):
-    """As `_reflect_and_multiply`, for a key that is not seen."""
+    """Do the same as `_reflect_and_multiply` for a key that is not seen: return only the product of the
+    new x with w.
+    """
     factor, of_w = splat(far), zeros(x)
     for c in range(0, d, lanes(x)):
         row = fma(factor, load_first(behind, c, d - c), load(x, c))
@@ -299,7 +303,9 @@ def _reflect(x, d, far, behind, w):
 
 @inner
 def _row_content(path, head, x, step, cells, j0, first, last, shown, case):
-    """One query processes the keys first .. last - 1, and sees those before `shown`. step: r of the key after them."""
+    """Process the keys first .. last - 1 for one query, which sees the keys before `shown`. step: r of the key after
+    them.
+    """
     d, far = case.width, get(step, 0)
     behind = at(path.w, (last if far != 0.0 else first) * d)
     for j in range(last - 1, max(first, shown) - 1, -1):

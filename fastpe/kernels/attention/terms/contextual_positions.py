@@ -68,7 +68,7 @@ _WHOLE, _REST, _LAST, _SLOPE = (np.int64(number) for number in range(4))
 
 @inner
 def counts_keys(head, terms):
-    """Whether keys are counted."""
+    """Whether the call counts keys, as it does with the slot `counts`."""
     if terms is None:
         return False
     return bool(has_slot(head.table, COUNTS))
@@ -83,7 +83,7 @@ def running_counts_of(counts, table, b, h, case):
 
 @inner
 def start_running_counts(head, terms, i0, m, case):
-    """Reset the counts before the first tile of m queries."""
+    """Set the counts of m queries to 0 before their first tile."""
     if counts_keys(head, terms):
         running_counts = at(head.running_counts, i0 * RUNNING_COUNT)
         clear(running_counts, m * RUNNING_COUNT)
@@ -210,7 +210,7 @@ def _make_z(head, terms, tile, low, wide, case, scratch):
 
 @inner
 def _look_up(row, places, wholes, z, low, first, end):
-    """Add to each entry of a row z at its count, interpolated; `z` starts at the count `low`."""
+    """Add to each entry of a row the value of z at its count, interpolated. `z` starts at the count `low`."""
     for j in range(first, end):
         place = get(places, j)
         steps = np.int64(place)
@@ -267,7 +267,7 @@ def _add_everywhere(row, number, first, end):
 
 @inner
 def _row_backward(own, row, gates, places, wholes, z, dz, low, first, end):
-    """Overwrite e with du in `row`, and add to dz, which starts, like z, at the count `low`."""
+    """Overwrite e with du in `row`, and add to dz. Both z and dz start at the count `low`."""
     for j in range(first, end):
         place, e = get(places, j), get(row, j)
         steps = np.int64(place)
@@ -296,8 +296,9 @@ def _sum_of_row(row, first, end):
 
 @inner
 def counts_backward(head, terms, grads, tile, case, scratch):
-    """Overwrite the gradients of S in `dcells` with those of u, and add the gradients of queries and of the vectors. It
-    must be the key block's turn."""
+    """Overwrite the gradients of S in `dcells` with those of u, and add the gradients of queries and of the vectors.
+    Call this only when it is the key block's turn.
+    """
     if not has_slot(head.table, COUNTS):
         return
     i0, m, j0, _ = tile

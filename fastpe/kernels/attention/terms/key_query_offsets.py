@@ -83,7 +83,7 @@ class ColumnGradients(NamedTuple):
 
 @inner
 def columns_of(columns, table, b, h, case):
-    """Return the columns of one head; None if no code for columns is compiled (`inputs.terms_of`)."""
+    """Return the columns of one head, or None if kernels are compiled without code for columns (`inputs.terms_of`)."""
     if columns is None:
         return None
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -105,7 +105,7 @@ def has_columns(table):
 
 @inner
 def column_gradients(gradients, head, j0, keys, case):
-    """Return the gradients of one head; those for keys are cut to the `keys` keys from j0 on."""
+    """Return the addresses of the gradients of one head. Those for keys are limited to the `keys` keys from j0 on."""
     if gradients is None:
         return None
     queries = case.queries
@@ -143,7 +143,9 @@ def choose_base(columns, table, i0, low, high, case):
 
 @inner
 def with_columns(columns, factor, head, tile, case, scratch):
-    """Add the columns to the scores, which on entry are cells times `factor`; return the new factor of the cells."""
+    """Add the columns to the scores. Before, the scores are cells times `factor`; return the new factor
+    of the cells.
+    """
     if columns is None:
         return factor
     if not has_columns(head.table):
@@ -224,7 +226,9 @@ def columns_backward(columns, grads, head, tile, scratch):
 
 @inner
 def add_query_slopes(columns, grads, table, tile, scratch):
-    """Add what `columns_backward` left in `stats` to the gradient of query_slope; it must be the key block's turn."""
+    """Add the sums that `columns_backward` left in `stats` to the gradient of query_slope. Call this only when it is
+    the key block's turn.
+    """
     if columns is None:
         return
     if wants_gradient(table, QUERY_SLOPE):
@@ -233,8 +237,9 @@ def add_query_slopes(columns, grads, table, tile, scratch):
 
 @inner
 def tail_of_keys(columns, table, tile, number, ahead, case):
-    """Return what the offsets of the keys in a tile and of all keys beyond it add to the bound of their scores: see the
-    docstring of `kernels.attention`."""
+    """Return the term of the bound of scores that comes from the key offsets of the keys in a tile and of all keys
+    beyond it: see the docstring of `kernels.attention`.
+    """
     if columns is None:
         return 0.0
     if not has_slot(table, KEY_OFFSET):

@@ -29,7 +29,9 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 class Offsets(NamedTuple):
-    """An array with a vector for each offset, and a tile that reads it. first: the offset of its entry (0, 0)."""
+    """An array with a vector for each offset, and the tile that reads it. first: the offset of the
+    tile's entry (0, 0).
+    """
 
     rel: int  # pointer
     reach: int
@@ -43,7 +45,7 @@ class Offsets(NamedTuple):
 
 @inner
 def offsets_of(terms, slot, head, tile, case, scratch):
-    """Return the array of a slot, for a tile."""
+    """Return the array of a slot, in the form in which a tile reads it."""
     rel = floats_of(head.table, slot, terms, scratch.band)
     reach, first = rows_of(head.table, slot) // 2, first_offset(head, tile)
     width = case.v_width if slot == REL_VALUE else case.width
@@ -124,7 +126,7 @@ def _cells_into_band(cells, band, m, n, by_key):
 
 @inner
 def _row_sums(x, x_row, offsets, i, by_key):
-    """band[j] = x_i . rel[o], or x_j . rel[o] if `by_key`, for query i."""
+    """For query i, band[j] = x_i . rel[o], or x_j . rel[o] if `by_key`, where o is the offset of key j and query i."""
     rel, reach, width, first, _, n, sums, _ = offsets
     low, high = _beyond_reach(offsets, i)
     last, near = at(rel, 2 * reach * width), at(rel, _row_of(first + low - i, reach) * width)
@@ -148,7 +150,7 @@ def _fill(y, value, n):
 
 @inner
 def relative_scores(x, x_row, offsets, cells, by_key):
-    """cells[i, j] += x_i . rel[o], or x_j . rel[o] if `by_key`."""
+    """cells[i, j] += x_i . rel[o], or x_j . rel[o] if `by_key`, where o is the offset of key j and query i."""
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = clipped_row(offsets)

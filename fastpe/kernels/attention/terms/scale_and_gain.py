@@ -63,7 +63,7 @@ def scale_products_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def scale_backward(head, terms, tile, scratch):
-    """Multiply dcells by the scale, if only the scale is applied between products and scores."""
+    """Multiply dcells by the scale, for calls in which only the scale is applied between products and scores."""
     _scale_cells(scratch.dcells, head.scale, False, scratch.dcells, False, tile.m, tile.n)
 
 
