@@ -136,7 +136,7 @@ Rule = Digits | Coupled | Documents | Segments
 
 
 def canonical(value: Any, train_length: int) -> str:
-    """The setting in its canonical spelling.
+    """Return the setting in its canonical spelling.
 
     >>> canonical("digits:020:0,1,2,3", 10), canonical("random:64", 50)
     ('digits:20:0-3', 'random:64')
@@ -157,7 +157,7 @@ def canonical(value: Any, train_length: int) -> str:
 
 @cache
 def rule_of(positions: str) -> Rule | None:
-    """The rule in a setting, or None if positions do not follow from tokens.
+    """Return the rule in a setting, or None if positions do not follow from tokens.
 
     >>> rule_of("documents:10")
     Documents(separators=(10,), first=False)
@@ -246,7 +246,7 @@ def _number(text: str) -> int | None:
 
 
 def _tokens(text: str) -> tuple[int, ...] | None:
-    """The tokens of "3,5-7", ascending; None if it is not such a list."""
+    """Return the tokens of a list such as "3,5-7", ascending; None if the text is not such a list."""
     found: set[int] = set()
     for item in text.split(","):
         first, dash, last = item.partition("-")

@@ -265,7 +265,7 @@ class Transformer(Writing):
 
 
 def _restored(config: ModelConfig, flat: Array, vocabulary: Vocabulary | None) -> Transformer:
-    """A copy of a model, for `copy` and for worker processes."""
+    """Return a copy of a model, for `copy` and for worker processes."""
     model = Transformer(config)
     model.vocabulary = vocabulary
     model._layout.flat[...] = flat

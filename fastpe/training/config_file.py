@@ -48,7 +48,7 @@ PROTOCOL: Mapping[str, str] = {
 
 
 class RunError(ValueError):
-    """A run folder cannot be used as requested; the message says why and what to do."""
+    """A run folder cannot be used as requested. The message says why, and what to do."""
 
 
 class NoRunError(RunError):

@@ -65,7 +65,8 @@ def evaluate(
         The factor that multiplies the targets (see `TrainConfig`). Pass the value with which the model was trained.
         Errors are measured on the scaled targets.
     by_place : bool
-        Whether to count right tokens by the place in the input that they are about, for a task of tokens.
+        Whether to count right tokens separately for each place in the input, for a task of tokens. The task says which
+        place of the input an answer token is about.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
@@ -206,7 +207,9 @@ def _rows(data: frame.Sequences, rows: np.ndarray) -> frame.Sequences:
 
 
 def _by_place(model: Transformer, data: frame.Sequences, chosen: Chosen, wrong: np.ndarray) -> dict[str, list[int]]:
-    """Return the number of right tokens, and of all tokens, for each place that tokens of the answers are about."""
+    """Return, for each place in the input, the number of right answer tokens about it, and the number of
+    all of them.
+    """
     right, asked = (np.zeros(0, np.int64) for _ in range(2))
     for part in frame.unframed(chosen, data, model.config.causal):
         has = part.answers != frame.NONE

@@ -67,7 +67,7 @@ class Origin:
 
 
 def read(path: str | Path) -> Origin:
-    """Read the model of a run folder or of a model file. Raises as `fastpe.load` does."""
+    """Read the model of a run folder or of a model file. The errors are those of `fastpe.load`."""
     model = run_folder.load(path)
     file = TensorFile(run_folder.model_path(path))
     return Origin(str(path), model, file.facts["sha256"], read_config(path) if Path(path).is_dir() else None)
@@ -122,7 +122,7 @@ class Start(NamedTuple):
     initial: list[str]
 
     def told(self, origin: str) -> str:
-        """What could not be carried over, in one sentence; "" if everything was."""
+        """Return a sentence on what could not be carried over; "" if everything was."""
         parts = [
             f"{what} {', '.join(names)}"
             for what, names in (("leaves out", self.left_out), ("has initial values of", self.initial))
@@ -171,7 +171,7 @@ def _grows(part: Part) -> bool:
 
 
 def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the task with its settings. Settings that are not given are the origin's if the task is the same."""
+    """Return the task with its settings. If the task is the origin's, settings that are not given are the origin's."""
     task = given.get("task", origin.task)
     stored, symbols = origin.config, origin.model.vocabulary
     kind = load_task(task).kind
@@ -203,7 +203,8 @@ def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
 def _options(origin: Origin, encoding: str) -> dict[str, Any]:
     """Return the options that the terms of a new encoding take over from the origin's encoding.
 
-    A term that stays keeps all its options. Rotations that replace others, in order, keep base, pairs and rotated.
+    A term that is in both encodings keeps all its options. New rotary terms replace the removed ones in order, and keep
+    their options base, pairs and rotated.
     """
     made = origin.model.config
     old, new = registry.parse_all(made.encoding, made.options), registry.parse_all(encoding)

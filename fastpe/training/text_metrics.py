@@ -90,7 +90,7 @@ def text_metrics(
     """Return the metrics of a text in blocks of one length (see `summed`); None with `reason` if they are undefined.
 
     They are undefined if the model cannot read this length, or if the text has fewer tokens than a block. size: number
-    of bytes of the text of all tokens but the first.
+    of bytes of the text without its first token.
     """
     nothing = {"loss": None, "bits_per_byte": None, "tokens": 0}
     if len(tokens) <= length:

@@ -25,7 +25,7 @@ ALONE = np.int64(-1)  # in place of the index of a counter
 
 
 class Pack(NamedTuple):
-    """The sequences first .. last - 1 of a batch; `lengths` and `places` as for a step."""
+    """The sequences first .. last - 1 of a batch; `lengths` and `places` are as for `batch.step`."""
 
     first: int
     last: int
@@ -61,8 +61,9 @@ def pack_from(first, last, layout, lengths, places):
 
 @inner
 def side_by_side(pack, turns, previous):
-    """Return the pack, with each of its turns after the same turn of the pack that begins with the sequence `previous`.
-    If `previous` is ALONE, the pack does not wait."""
+    """Return the pack with the condition that each of its turns comes after the same turn of the pack that begins with
+    the sequence `previous`. If `previous` is ALONE, the pack does not wait.
+    """
     own, before = pack.first * LINE, previous * LINE if previous >= 0 else ALONE
     return Pack(pack.first, pack.last, pack.rows, pack.lengths, pack.places, pack.before, turns, own, before)
 
@@ -87,7 +88,7 @@ def take_turn(pack):
 
 @inner
 def pass_on(pack):
-    """End the turn."""
+    """End the turn of the pack, so that the next pack can have it."""
     if pack.own >= 0:
         pass_ticket(pointer(pack.turns), pack.own)
 

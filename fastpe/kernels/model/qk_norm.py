@@ -52,8 +52,9 @@ def normalise_heads(w, cache, act, pack, sizes, o, a):
 
 @inner
 def normalise_heads_backward(w, g, act, workspace, pack, sizes, o, a):
-    """Overwrite the gradients of normalised queries and keys, in `dqkv`, with those before the norm, and add to the
-    gradients of the weights, in the turn of the pack."""
+    """`dqkv` holds the gradients of the normalised queries and keys. Overwrite them with the gradients before the norm,
+    and add to the gradients of the weights, in the turn of the pack.
+    """
     if not sizes.qk_norm:
         return
     take_turn(pack)

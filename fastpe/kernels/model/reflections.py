@@ -1,5 +1,5 @@
-"""Reflections (PaTH): a layer computes one for each token from its input. Those between a key and a query act on the
-query.
+"""Reflections (PaTH): a layer computes one reflection for each token from its input. The reflections of the tokens
+between a key and a query act on the query.
 
     p = u down up;   y_t = silu( sum over k < 3 of taps_k p_{t-2+k} );   w_t = y_t / sqrt(|y_t|^2 + 1e-6), head by head
     beta_t = 2 sigmoid(u_t W^T + b)
@@ -40,7 +40,8 @@ from fastpe.kernels.simd import (
 
 DOWN, UP, TAPS, WEIGHT, BIAS, RANK = (np.int64(number) for number in range(6))
 """Columns of a row of `Reflections.layers`: start of each parameter of a layer in the flat array, and the rank of the
-layer's maps."""
+layer's matrices `down` and `up`.
+"""
 _COUNT = np.int64(3)  # number of taps
 _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
@@ -63,7 +64,7 @@ class Kept(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The layout of the gradients of w, beta and p, and of a transposed map, in the workspace."""
+    """The layout, in the workspace, of the gradients of w, beta and p, and of `up` or `down`, transposed."""
 
     w: int
     beta: int
@@ -215,8 +216,9 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
 
 @inner
 def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
-    """Given the gradients of a head's beta, add to the gradients of the map that computes beta, and to the gradients du
-    of a sequence's rows."""
+    """From the gradients of a head's beta, compute the gradients of W and b, which compute beta, and add to them. Also
+    add to du, the gradient of the layer's input in the rows of a sequence.
+    """
     weight, of_bias = places[layer, WEIGHT] + h * c, 0.0
     for i in range(n):
         far = np.float64(get(beta, i))
@@ -229,7 +231,9 @@ def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
 
 @inner
 def reflections_backward(reflections, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """Given the gradients of w and beta, add to du, and to g, which holds the gradients of all parameters."""
+    """From the gradients of w and beta, add to du, the gradient of the layer's input. Also add to g, which holds the
+    gradients of all parameters.
+    """
     if reflections is None:
         return
     places, n, c, start = reflections.layers, pack.rows, sizes.width, NONE

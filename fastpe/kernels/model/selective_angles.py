@@ -1,9 +1,9 @@
-"""Angles (selective RoPE): a layer computes them from its input, and rotates its queries and keys by them.
+"""Selective RoPE: a layer computes angles from its input, and rotates its queries and keys by these angles.
 
     u^ = u, the channels of each head divided by their norm;      p_t = u^_t down up
     f_t = sum over k < 4 of taps_k p_{t-3+k};      angles_t = tau (f_0 + ... + f_t)
 
-If positions start again with every document, so do the sums and the convolution (`Sizes.restarts`).
+If positions start again with every document, the sums and the convolution do, too (`Sizes.restarts`).
 
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2), tau (C/2,)
 (`Position.frequencies`). So p_t, f_t and angles_t have one number for each pair of channels of each head. Nothing is
@@ -48,7 +48,8 @@ from fastpe.kernels.simd import (
 
 DOWN, UP, TAPS, RANK = (np.int64(number) for number in range(4))
 """Columns of a row of `Position.selective`: start of each parameter of a layer in the flat array, and the rank of the
-layer's maps, 0 if the layer computes no angles."""
+layer's matrices `down` and `up`. The rank is 0 if the layer computes no angles.
+"""
 KINDS = 3  # kinds of factors of rotation: cosines, sines, sines of the inverse rotation
 _COUNT = np.int64(4)  # number of taps
 _LEAST = 1e-6
@@ -171,7 +172,9 @@ def clear_turns(selective, workspace, own, sizes, a):
 
 @inner
 def add_turns(selective, y, dy, h, i, workspace, sizes, a):
-    """Add the gradient of the angles of row i of the pack, from the gradient dy of a rotated row y."""
+    """From the gradient dy of a rotated row y, compute the gradient of the angles of row i of the pack, and add it to
+    the gradients of all angles in the workspace.
+    """
     if selective is None:
         return
     if not sizes.rank:
@@ -182,7 +185,9 @@ def add_turns(selective, y, dy, h, i, workspace, sizes, a):
 
 @inner
 def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, sizes, a):
-    """Given the gradients of angles, add to du, and to g, which holds the gradients of all parameters."""
+    """From the gradients of the angles, add to du, the gradient of the layer's input. Also add to g, which holds the
+    gradients of all parameters.
+    """
     if selective is None:
         return
     rank, n, c, pairs, start = selective[layer, RANK], pack.rows, sizes.width, sizes.width // 2, NONE

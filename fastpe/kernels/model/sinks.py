@@ -1,4 +1,4 @@
-"""Sinks: each head has a learned score without a key, which takes weight from all keys, as in gpt-oss.
+"""Sinks, as in gpt-oss: each head has one learned score without a key, which takes weight from all keys.
 
     lse'_i = log(exp(lse_i) + exp(sink));    out'_i = exp(lse_i - lse'_i) out_i
     dsink = -sum_i exp(sink - lse'_i) dout'_i . out'_i

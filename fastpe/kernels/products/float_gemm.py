@@ -96,7 +96,7 @@ def _index(value):
 
 
 def cells_of(tile):
-    """(number, row, column) of every vector of the tile."""
+    """Return (number, row, column) for every vector of the tile."""
     return [(i * tile.columns + j, i, j) for i in range(tile.rows) for j in range(tile.columns)]
 
 
@@ -122,7 +122,7 @@ def load_cell(b, tile, dtype, p, p_row, i, j, count):
 
 @intrinsic(prefer_literal=True)
 def tile_zeros(typingctx, p, rows, columns):
-    """A tile of zeros, of the element type of the pointer `p`."""
+    """Return a tile of zeros, of the element type of the pointer `p`."""
     tile = Tile(rows.literal_value, columns.literal_value, p.dtype)
 
     def emit(context, b, signature, arguments):
@@ -133,7 +133,7 @@ def tile_zeros(typingctx, p, rows, columns):
 
 @intrinsic
 def tile_add(typingctx, tile, p, p_row, count):
-    """tile + P, where P[i, j] = p[i * p_row + j]."""
+    """Return tile + P, where P[i, j] = p[i * p_row + j]."""
 
     def emit(context, b, signature, arguments):
         packed, start, p_row, count = arguments
@@ -163,7 +163,7 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
 
 @intrinsic
 def tile_relu(typingctx, tile):
-    """max(tile, 0)."""
+    """Return max(tile, 0)."""
 
     def emit(context, b, signature, arguments):
         return packed_tile(b, tile, [code.rectified(b, tile.vector, v) for v in unpacked_tile(b, tile, arguments[0])])
@@ -173,7 +173,7 @@ def tile_relu(typingctx, tile):
 
 @intrinsic
 def tile_where_positive(typingctx, tile, e, e_row, count):
-    """tile where E[i, j] = e[i * e_row + j] is positive, else 0."""
+    """Return the tile where E[i, j] = e[i * e_row + j] is positive, and 0 elsewhere."""
 
     def emit(context, b, signature, arguments):
         packed, start, e_row, count = arguments

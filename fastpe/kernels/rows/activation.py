@@ -1,9 +1,9 @@
-"""The activations of the feed-forward map, of one input x or of two inputs x and y:
+"""The activations of the feed-forward network, with one input x or with two inputs x and y:
 
     gelu        x Phi(x), Phi the normal distribution function: the exact form (Hendrycks and Gimpel 2016)
     gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): the approximation in the same paper, called
                 "gelu_new" in GPT-2
-    swiglu      x / (1 + exp(-x)) times y, where x and y are two maps of the same rows (Shazeer 2020)
+    swiglu      x / (1 + exp(-x)) times y, where x and y are the results of two linear layers (Shazeer 2020)
     relu2       max(x, 0)^2 (So et al. 2021)
     geglu       gelu_tanh of x, times y, as in swiglu (Shazeer 2020)
 
@@ -141,7 +141,7 @@ def gelu_tanh(x, y, n):
 
 @inlined
 def _gate_row(gate, linear, out, n, tanh):
-    """`gated` for one row. tanh: a literal, so that the loop does not test it."""
+    """Do the work of `gated` for one row. tanh: a literal, so that the loop does not test it."""
     for j in range(0, n, lanes(out)):
         v, other = load_first(gate, j, n - j), load_first(linear, j, n - j)
         if tanh:
@@ -188,8 +188,9 @@ def _times(slopes, dy, dx, n):
 
 @inner
 def activate_backward(slopes, dy, rows, n, which):
-    """Overwrite dy, the gradient of `activate`'s y, with the gradient of `activate`'s x. For SWIGLU and GEGLU, rows of
-    dy are twice as wide, and hold the gradient of y in their second halves."""
+    """Overwrite dy, the gradient of `y` in `activate`, with the gradient of `x`. For SWIGLU and GEGLU, rows of dy are
+    twice as wide, and hold the gradient of y in their second halves.
+    """
     if which != SWIGLU and which != GEGLU:
         _times(slopes, dy, dy, rows * n)
         return

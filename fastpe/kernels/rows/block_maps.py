@@ -1,4 +1,4 @@
-"""Linear maps of blocks of channels: y_r = R_r x_r for every block r of b channels; all blocks have the same size b.
+"""Matrices ("maps") that multiply blocks of channels: y_r = R_r x_r for every block r. All blocks have b channels.
 
 Block r consists of channels r b, r b + 1, ...; with `half`, of channels r, r + D/b, r + 2 D/b, ... (for b = 2 these are
 the pairs of `rows.rotate` with `half`). A row takes 2 D b FLOP. If every row has a different map, reading the maps from

@@ -76,7 +76,7 @@ def lift_row(x, cos, sin, y, width):
 
 @inner
 def lower_row(x, dy, cos, sin, dx, width):
-    """Compute dx, the gradient of `lift_row`'s x, from dy, the gradient of its y."""
+    """From dy, the gradient of y in `lift_row`, compute dx, the gradient of x."""
     one = splat(scalar(x, 1.0))
     for c in range(0, width, lanes(x)):
         left = width - c

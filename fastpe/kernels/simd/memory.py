@@ -62,14 +62,14 @@ def float_pointer(typingctx, address, size, like):
 
 @intrinsic
 def double_pointer(typingctx, address, size):
-    """As `float_pointer`, for float64."""
+    """Return a pointer as `float_pointer` does, but to float64 elements."""
     kind = pointers.pointer_type(types.float64)
     return kind(types.intp, types.intp), lambda context, b, signature, a: _pointer_at(context, b, kind, *a)
 
 
 @intrinsic
 def int32_pointer(typingctx, address, size):
-    """As `float_pointer`, for int32."""
+    """Return a pointer as `float_pointer` does, but to int32 elements."""
     kind = pointers.pointer_type(types.int32)
     return kind(types.intp, types.intp), lambda context, b, signature, a: _pointer_at(context, b, kind, *a)
 
@@ -121,8 +121,9 @@ def at(typingctx, p, offset):
 
 @intrinsic
 def part(typingctx, p, offset, size):
-    """Return the pointer `offset` elements further on; only `size` elements from there on may be accessed through
-    it."""
+    """Return the pointer `offset` elements further on. Only the `size` elements from there on may be accessed through
+    it.
+    """
     return p(p, types.intp, types.intp), lambda context, b, signature, a: pointers.cut(b, *a)
 
 
@@ -284,7 +285,9 @@ def store_rounded(typingctx, p, offset, value, count):
 
 @intrinsic
 def store_interleaved(typingctx, p, offset, x, y, count):
-    """As `store_rounded`, for x0, y0, x1, y1, ... of two vectors; store the first `count` of these elements."""
+    """Store the first `count` elements of x0, y0, x1, y1, ... of two float64 vectors, rounded to the
+    elements of `p`.
+    """
 
     def emit(context, b, signature, arguments):
         pointer_value, at_offset, *pair, lanes_used = arguments
