@@ -282,8 +282,7 @@ class ModelEncoding:
             combined.add_gradients(parts, spec, self._own(parameters, layer), mine, self._own(gradients, layer))
 
     def shifts(self, lengths: Array, batch: int, step: int) -> Array:
-        """Return the row of the table at which each sequence of a training step begins, (B,); (1,) if all begin at row
-        0.
+        """Return the first row of the table of each sequence of a training step, (B,); (1,) if all begin at row 0.
 
         lengths: the length of each sequence, or one length for all.
         """

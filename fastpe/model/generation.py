@@ -294,8 +294,7 @@ class Writing(Passes):
 
 
 def begins_alike(model: Passes, first: int, last: int) -> bool:
-    """Whether the slots for `last` positions begin with the slots for every smaller number of positions, down to
-    `first`.
+    """Whether the slots for `last` positions begin with the slots for fewer positions, for any number from `first` on.
 
     Only some lengths are compared: the shortest ones, the longest, those near the training length, and one in between.
     They are enough, because an encoding that scales positions by the length does so at all lengths, or at all lengths

@@ -26,7 +26,7 @@ _OF_GRADIENTS = (  # offsets that `fastpe.model.scratch` sets
 _PROJECTED = ("query", "key", "value")  # the columns of these three weight matrices form one matrix
 _HEAD_NORMS = ("query_norm", "key_norm")
 _NORMS = ("norm1", "norm2", "post_norm1", "post_norm2")
-_WIDENED = ("in", "gate")  # the two maps of a gated activation, whose columns also form one matrix, the gate first
+_WIDENED = ("in", "gate")  # two matrices of a gated activation, whose columns form one matrix, the gate first
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -281,12 +281,11 @@ class Views(dict[str, Array]):
 
 
 class Transposes:
-    """Memory for transposed matrices, and the panels (groups of rows) that are transposed one by one: see
-    `kernels.model.batch`.
+    """Memory for transposed matrices, and the panels (groups of rows) that are transposed one by one.
 
     The matrices are those of all layers, and that of the head or, if the head is tied, of the token embedding.
 
-    In bfloat16, the matrices of the layers are packed, both as they are and transposed.
+    In bfloat16, the matrices of the layers are packed, both as they are and transposed (see `kernels.model.batch`).
     """
 
     def __init__(self, config: ModelConfig, offsets: model_memory.Offsets) -> None:

@@ -321,8 +321,7 @@ class Passes:
         return Writer(work, work.position(slots, spans), logits, self._head())
 
     def _place(self, writer: "Writer", tokens: Array, before: int, state: Array | None) -> tuple[Array, Array | None]:
-        """Return the rows of the next tokens, (1 or 2, 1, n), and the state of the rule after these tokens; see
-        `Placed`.
+        """Return the rows of the next tokens, (1 or 2, 1, n), and the state of the rule after them; see `Placed`.
 
         before: number of earlier tokens. state: state of the rule after the earlier tokens.
         """

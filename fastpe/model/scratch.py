@@ -306,11 +306,10 @@ def fused_ends(
     rounded (`precision`), these can be fused:
 
     - The input. The fused matrix has a row for each token and for each position, and so do its gradients in every
-      group.
-      This requires that no norm, dropout or convolution (`taps`) follows the embedding, that queries and keys have no
-      separate table (`qk_table`), that no layer has a gate, and that all sequences begin at the first row of the table.
-      The matrix must also be small: it has at most `_MOST_COMPOSED` elements, and at most twice as many tokens as
-      positions.
+      group. This requires that no norm, dropout or convolution (`taps`) follows the embedding, that queries and keys
+      have no separate table (`qk_table`), that no layer has a gate, and that all sequences begin at the first row of
+      the table. The matrix must also be small: it has at most `_MOST_COMPOSED` elements, and at most twice as many
+      rows for tokens as for positions.
     - The output of a model of numbers, if neither dropout nor a norm precedes the head.
 
     Examples

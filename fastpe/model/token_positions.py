@@ -52,8 +52,9 @@ class Places(NamedTuple):
 
 
 def follow(rule: Rule, tokens: Array, state: Array | None = None) -> Places:
-    """Return the positions of tokens (B, N), without random shifts. state: state of the rule after the preceding
-    tokens.
+    """Return the positions of tokens (B, N), without random shifts.
+
+    state: state of the rule after the preceding tokens.
 
     Examples
     --------
@@ -168,8 +169,9 @@ def checked(rule: Rule, places: Array, within: Array, rows: int) -> Array:
 
 
 def spans(places: Array, lengths: Array, length: int, sight: Array | None, *, causal: bool, before: int = 0) -> Array:
-    """Return the keys that each query sees within its document, (layers or 1, B, n, 2) int64: the first, and the last
-    plus 1.
+    """Return the first key, and the last key plus 1, that each query sees within its document.
+
+    The result is (layers or 1, B, n, 2) int64.
 
     Parameters
     ----------

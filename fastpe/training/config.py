@@ -379,8 +379,7 @@ class TrainConfig(ModelConfig):
 
     @classmethod
     def paper(cls, encoding: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
-        """Return the settings of the source paper's experiment (Li 2025, section 7.1): its protocol, and the options
-        that it names.
+        """Return the settings of the source paper's experiment (Li 2025, section 7.1).
 
         The protocol consists of the default settings. The encoding's options that the paper names are used unless
         `options` contains or contradicts them. For ALiBi, `alpha0` is 0.1: one slope, 0.1 / train_length.

@@ -203,8 +203,8 @@ def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
 def _options(origin: Origin, encoding: str) -> dict[str, Any]:
     """Return the options that the terms of a new encoding take over from the origin's encoding.
 
-    A term that is in both encodings keeps all its options. New rotary terms replace the removed ones in order, and keep
-    their options base, pairs and rotated.
+    A term that is in both encodings keeps all its options. New rotary terms replace the removed ones in order, and take
+    over their options base, pairs and rotated.
     """
     made = origin.model.config
     old, new = registry.parse_all(made.encoding, made.options), registry.parse_all(encoding)

@@ -132,9 +132,9 @@ def recompute_weights(head, tile, factor, lse, case, scratch):
 
 @inlined
 def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
-    """Do the work of `_weights_backward` for one row, up to the key `count`. dmask: None if the gradient of the mask is
-    not wanted.
+    """Do the work of `_weights_backward` for one row, up to the key `count`.
 
+    dmask: None if the gradient of the mask is not wanted.
     Where a weight is 0, dS is 0 even if the gradient of the weight is NaN, as it may be for hidden keys.
     """
     width, none = lanes(row), zeros(row)
@@ -150,8 +150,8 @@ def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
 
 @inner
 def _weights_backward(head, grads, tile, factor, case, scratch):
-    """Overwrite dP, in `dcells`, with the gradient of the result of `make_scores`. This gradient is computed from dS =
-    P (dP - delta).
+    """Overwrite dP, in `dcells`, with the gradient of the result of `make_scores`. It is computed from the
+    gradient of the scores, dS = P (dP - delta).
     """
     weights, dweights = scratch.cells, scratch.dcells
     wants_bias = adds_bias(head.table, case) and wants_gradient(head.table, BIAS)

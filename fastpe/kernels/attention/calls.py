@@ -98,8 +98,8 @@ def _run_of(blocks, packed, tasks, lanes, case):
     """Return the number of tasks that a worker takes at once. It is 0, which means one task at a time, if a head has
     several blocks or if there are key blocks to pack, because tasks then do not take equally long.
 
-    Workers take several tasks at once because the shared counter is slow: loading it after another core has changed it
-    takes as long as computing a query with a dozen keys.
+    Otherwise, workers take several tasks at once, because the shared counter is slow: loading it after another core has
+    changed it takes as long as computing a query with a dozen keys.
     """
     if blocks > 1 or packed > 0:
         return np.int64(0)

@@ -1,23 +1,23 @@
-"""Fused embedding and head: in a training step, two consecutive linear maps (matrices) are computed as one.
+"""Fused embedding and head: in a training step, two consecutive weight matrices are multiplied by each other first.
 
     forward      (X A) B = X M;  M = A B is computed once, and has fewer rows than X
     backward     dM = X^T dY is summed over the batch;  dA = dM B^T  and  dB = A^T dM  are then computed once
 
-At the input, A is the embedding, and B is the first layer's map to queries, keys and values. A row of X holds a number
-(or, in a model with a vocabulary, a one at its token), and a one at its position. So A and M begin with `first` rows:
-one row for the number, or a row for each token of the vocabulary. Then comes the table, with a row for each of n
+At the input, A is the embedding, and B is the first layer's matrix of queries, keys and values. A row of X holds a
+number (or, in a model with a vocabulary, a one at its token), and a one at its position. So A and M begin with `first`
+rows: one row for the number, or a row for each token of the vocabulary. Then comes the table, with a row for each of n
 positions:
 
     A = [embed.weight; embed.bias + table]  (first + n, c)      M = [weight; table]  (first + n, 3 c)
 
-At the output, A is the last layer's second feed-forward map, and B the head of a model of numbers:
+At the output, A is the last layer's second feed-forward matrix, and B the head of a model of numbers:
 
     A = [ff.weight; ff.bias]  (f + 1, c)                        M = [weight; bias]  (f + 1,)
 
-Residual connections carry values past one of the two maps: past B at the input, past A at the output. Such values are
-multiplied separately, by the other map. If both ends are fused, a step saves 3 * 2 n (3 c^2 + c f) FLOP of matrix
-products per sequence; the operations that replace these products are limited by the cache. `fastpe.model.scratch`
-decides which models have fused ends.
+Residual connections carry values past one of the two matrices: past B at the input, past A at the output. Such values
+are multiplied by the other matrix separately. If both the embedding and the head are fused, a step saves 3 * 2 n (3 c^2
++ c f) FLOP of matrix products per sequence; the operations that replace these products are limited by the cache.
+`fastpe.model.scratch` decides for which models they are fused.
 """
 
 import numpy as np
@@ -180,7 +180,7 @@ def decompose_output(w, g, stride, groups, sizes, o):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Both ends
+# The embedding and the head
 
 
 @inner

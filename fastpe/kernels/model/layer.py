@@ -13,8 +13,10 @@ adjacent columns of Win. drop applies `dropout`; if the model has no dropout, `d
 dropout is compiled.
 
 If the input of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k and v are already
-computed. If the output is fused, the last layer's Wff is part of the map from h to the model's output. In both cases
-the layer skips this map (Wqkv or Wff); the map and the gradients of its parameters are computed elsewhere."""
+computed. If the output is fused, Wff of the last layer is part of the matrix that computes the model's output from h.
+In both cases the layer skips its own matrix (Wqkv or Wff); the product with it and the gradients of its parameters are
+computed elsewhere.
+"""
 
 import numpy as np
 

@@ -248,7 +248,7 @@ class Arena(NamedTuple):
     dmixed: int
     dqkv: int
     dcontent: int
-    mapped: int  # rows of a head as blocks, and a gradient before it is added; or a row in polar form
+    mapped: int  # rows of a head with adjacent blocks, and a gradient before it is added; or a row in polar form
     dgates: int
     unit: int  # of `model.selective_angles`, like the next two
     dangles: int

@@ -53,7 +53,7 @@ def lie_in(maps: np.ndarray) -> np.ndarray:
 
 
 def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return maps of this shape, given the result of `lie_in` for them."""
+    """Return maps of this shape from their layout in the kernels, the result of `lie_in`."""
     *leading, count, b, _ = shape
     if not _is_power(b):
         return flat.reshape(shape)
@@ -157,8 +157,9 @@ def map_row(x, maps, y, width, block, half, back, scratch):
 
 @inner
 def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
-    """dmaps += dy x^T for the rows first .. last - 1 of the maps, where row r b + i is row i of map r. `first` must be
-    a multiple of a vector's length."""
+    """dmaps += dy x^T for the rows first .. last - 1 of the maps; row r b + i is row i of map r. `first` must be a
+    multiple of a vector's length.
+    """
     if half:
         own, down = scratch, at(scratch, width)
         _as_blocks(x, own, width, block)
@@ -220,7 +221,7 @@ def _gradient_worker(worker, counters, x, dy, starts, dmaps, shape, of_maps, hal
 
 @entry(label="maps of channels")
 def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
-    """Multiply each row of x by its maps, or by their transposes with `back`, and write y (B, H, N, D), contiguous.
+    """Multiply each row of x by its maps, or by the transposed maps with `back`, and write y (B, H, N, D), contiguous.
 
     strides: of batch, head and row of x, in elements. of_maps: the numbers of samples, of heads and of positions with
     separate maps (1 if shared), and the number b of channels of a block. starts: the position of each sample's first

@@ -1,5 +1,4 @@
-"""The linear layers ("maps") of a network over scores (`attention.dape`), and the products that are the gradients of
-their weights.
+"""The linear layers ("maps") of a network over scores (`attention.dape`), and the gradients of their weights.
 
     y[i, cell] = f( start + sum over taps and k of A[tap][i, k] x[k, cell + shift of the tap] )
 

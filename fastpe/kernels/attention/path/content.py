@@ -94,7 +94,7 @@ def subtile_products(w, k, k_row, d, count, columns, products):
 
 @inner
 def keys_reflecting(queries_end, head):
-    """The end of the range of keys that reflect a block's last query; queries_end: the query after that one."""
+    """The end of the range of keys that reflect a block's last query. queries_end: the query after the last one."""
     return min(queries_end + head.visibility.start, head.key_length)
 
 
