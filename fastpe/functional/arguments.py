@@ -96,7 +96,7 @@ class Call(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to compute."""
+        """Whether there is nothing to compute: no samples, no queries or no keys."""
         return 0 in (self.q.shape[0], self.positions.n, self.positions.m)
 
     @property
@@ -230,7 +230,7 @@ def any_real(name: str, value: Any) -> Array:
 
 
 def check_pairs(pairs: Any) -> str:
-    """Check the argument `pairs`, which says what channels form a pair, and return it."""
+    """Check the argument `pairs`, which says which channels form a pair, and return it."""
     if not isinstance(pairs, str) or pairs not in ("interleaved", "half"):
         raise ValueError(f"pairs must be 'interleaved' or 'half', not {shown(pairs)}")
     return str(pairs)

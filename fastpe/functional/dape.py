@@ -105,9 +105,9 @@ class Networked(Pass):
 
 
 def _from_the_first_seen(call: Call) -> Call:
-    """Return the call with spans that begin at the first key that the mask shows, for causal attention with a mask.
+    """For causal attention with a mask, return the call with spans that begin at the first key that the mask shows.
 
-    The scores stay the same, because the mask hides all earlier keys. The spans hide these keys from the network, too.
+    The scores stay the same, because the mask hides all earlier keys. The spans also hide these keys from the network.
     """
     if call.mask is None or not call.causal or call.empty:
         return call

@@ -143,7 +143,7 @@ class Pass(Result):
         return found
 
     def _seen(self, mask: Array) -> tuple[Array, Array, Array]:
-        """Return the spans, the mask, and which tiles the mask leaves visible."""
+        """Return the spans, the mask, and an array that says which tiles the mask leaves visible."""
         call = self.call
         spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
         occupied = np.zeros((1, 1, 1, 1), np.int64) if call.mask is None else call.mask.occupied(self.sizes[3])

@@ -29,9 +29,9 @@ def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> 
     """Return three arrays from which kernels bound the scores of tiles:
 
     - the norms of queries;
-      - the norms of keys, as running maxima over tiles, from the first tile on and from the last tile on;
-      - the logarithms of sums of exp(bias), as running sums over chunks of offsets, from the first chunk on and from
-      the last chunk on.
+    - the norms of keys, as running maxima over tiles, from the first tile on and from the last tile on;
+    - the logarithms of sums of exp(bias), as running sums over chunks of offsets, from the first chunk on and from the
+      last chunk on.
 
     `q` and `k` are content rows. `met` has the numbers of heads and of offsets of the bias. It is None if no tile is
     skipped; the results are then placeholders.

@@ -372,7 +372,7 @@ def check_index(index: Any, values: Array | None) -> Array:
 
 
 def check_shapes(slots: Mapping[str, Array]) -> None:
-    """Raise ValueError for slots whose shapes do not match one another. The arrays have a leading axis B or 1."""
+    """Raise ValueError if the shapes of several slots do not match. The arrays have a leading axis B or 1."""
     counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
     if len(set(counts)) > 1:
         raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")

@@ -40,7 +40,7 @@ class Positions:
         return np.arange(self.m) - queries[..., None]
 
     def offsets_met(self) -> Array:
-        """Return the offset of key j and query i for each j - i from -(N - 1) to M - 1: (B or 1, N + M - 1)."""
+        """For each j - i from -(N - 1) to M - 1, return the offset of key j and query i: (B or 1, N + M - 1)."""
         return np.arange(1 - self.n, self.m) - self.first[:, None]
 
     def of_queries(self, x: Array, axis: int) -> Array:
@@ -120,7 +120,7 @@ class Mask:
 
 
 def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
-    """Return the mask twice: as it was passed, and with all four axes, as bool or as floats below infinity."""
+    """Return the mask twice: as it was passed, and with all four axes. The second is bool, or floats below infinity."""
     given = validation.array("mask", value, "bool, or floats that are added to scores", "bfV")
     if given.dtype != bool and given.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
         raise TypeError(f"mask must hold bool, or floats that are added to scores, not {given.dtype}")

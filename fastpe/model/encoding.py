@@ -363,7 +363,7 @@ class ModelEncoding:
         return {name: np.abs(np.asarray(array)) for name, array in found.items()}
 
     def joined(self, of_layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-        """Join the slots' gradients of each layer into the gradients of the learned slots that `pull` takes."""
+        """Join the slots' gradients of all layers into one array for each learned slot, the form that `pull` takes."""
         found = {}
         for slot in self.learned:
             each = [np.asarray(own[slot]) for own in of_layers if slot in own]

@@ -185,7 +185,7 @@ class Writing(Passes):
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """Maps tokens to text, for a model that was trained on text; None if unknown."""
+        """The vocabulary, which converts tokens to text, of a model that was trained on text; None if unknown."""
         return self._vocabulary
 
     @vocabulary.setter

@@ -194,7 +194,7 @@ class TrainConfig(ModelConfig):
         _ = self.model  # checks the sizes that follow from the task
 
     def _check_tokens(self) -> None:
-        """Do nothing: the tokens are known once the task is, and `model` checks them."""
+        """Do nothing: the tokens are not known yet. They are known with the task, and `model` checks them then."""
 
     def _check_needs(self, chosen: Chosen, asked: str | None) -> None:
         """Provide what each term of the encoding needs, or raise ValueError; `asked` is the given `positions`."""

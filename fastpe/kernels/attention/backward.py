@@ -97,7 +97,7 @@ class Ticket(NamedTuple):
 def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
     """Compute exp(S - shifts) for the row's keys low .. count - 1, and 0 for keys before `low`.
 
-    Hidden keys get 0 even if S or the shifts are NaN. mask: None without a mask.
+    Hidden keys get 0 even if S or the shifts are NaN. mask: the row's mask, or None if there is no mask.
     """
     width, none, lowest = lanes(row), zeros(row), splat(scalar(row, -np.inf))
     for j in range(0, count, width):
@@ -173,14 +173,15 @@ def _weights_backward(head, grads, tile, factor, case, scratch):
 
 @inner
 def _is_whole(head, case):
-    """Whether a tile computes the complete gradients of its rows."""
+    """Whether each tile alone computes the complete gradients of its queries and keys."""
     return case.kept and not case.joined and head.query_length <= TILE_QUERIES
 
 
 @inner
 def _tile_weights(head, terms, grads, tile, slope, case, scratch):
-    """Compute the weights of the tile, in `cells`. Return the factor of the gradients of scores, and False if all
-    weights of the tile are negligible, otherwise True."""
+    """Compute the weights of the tile, in `cells`. Return two values: the factor of the gradients of scores, and False
+    if all weights of the tile are negligible, otherwise True.
+    """
     if case.kept:
         return score_factor(head, terms, case), True
     if terms is not None and has_slot(head.table, GROWTH):
@@ -209,7 +210,7 @@ def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
 @inner
 def softmax_backward(head, terms, grads, tile, factor, careful, case, scratch):
     """Compute the gradient of the result of `make_scores`, in `dcells`, from the tile's weights in `cells` and the
-    gradient of the output; add to the gradients of values, rel_value, bias and mask.
+    gradient of the output. Add to the gradients of values, rel_value, bias and mask.
 
     `v_columns` holds the tile's transposed values. careful: whether hidden rows may hold NaN or infinity.
     """
@@ -357,7 +358,9 @@ def prepare_deltas(dout, out, deltas, block, end, case):
 
 @inner
 def prepare_key_block(head, terms, grads, number, case, scratch):
-    """Transpose the key block's keys and values, for all heads that read them, and clear the key block's gradients."""
+    """Transpose the keys and values of the key block, and set its gradients to zero. All heads that read them share
+    both.
+    """
     d, j0 = case.width, number * TILE_KEYS
     n = min(TILE_KEYS, ends(head, case)[1] - j0)
     if not _is_whole(head, case):
@@ -375,7 +378,9 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
 
 @inner
 def key_block_backward(head, terms, grads, number, ticket, case, scratch):
-    """Add the gradients of one head that come from one block of keys. ticket: for the head's first block of queries."""
+    """Add the gradients of one head that come from one block of keys. ticket: the key block's turn for the head's first
+    block of queries.
+    """
     j0 = number * TILE_KEYS
     queries, keys = ends(head, case)
     n, shared = min(TILE_KEYS, keys - j0), scratch

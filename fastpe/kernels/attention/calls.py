@@ -42,14 +42,15 @@ _OF_A_CLAIM = 2**15  # number of multiplications that take as long as one change
 
 @inlined
 def _own(array, memory, isa):
-    """The pointer to an array in the form that products take; with an `isa`, a `RoundingPointer` that carries the
-    worker's memory."""
+    """Return the pointer to an array in the form that products take. With an `isa`, it is a `RoundingPointer` that
+    carries the worker's memory.
+    """
     return rounding(pointer(array), memory, isa)
 
 
 @inner
 def _visibility_of(x, b, h, case):
-    """Which keys the queries of one head see."""
+    """Return the arrays that say which keys the queries of one head see."""
     by_sample, by_head = x.occupied.shape[:2]
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES * case.key_blocks
     own = (b % by_sample * by_head + h % by_head) * blocks
@@ -64,7 +65,7 @@ def _visibility_of(x, b, h, case):
 
 @inner
 def head_of_call(x, b, h, dropout, words, case, memory, isa):
-    """The arrays of one head that attention reads."""
+    """Return the arrays of one head that attention reads."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
     guard = Guard(
@@ -176,7 +177,9 @@ def _flush(g, own, head, number, case):
 
 @inner
 def _gradients(g, b, h, number, case, workspace, layout, memory, isa):
-    """The addresses of the gradients of one head; a key block's sums for slots are in the worker's memory."""
+    """Return the addresses of the gradients of one head. The sums of a key block for slots are in the
+    worker's memory.
+    """
     d, dv, n, head, j0 = case.width, case.v_width, case.queries, b * case.heads + h, number * TILE_KEYS
     first, queries = head * n, head * n * d
     kh = h // (case.heads // case.key_heads)

@@ -131,7 +131,7 @@ def _mix_values(words, v, cells, tile, mode, y, y_row, case):
 
 @inner
 def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
-    """y = weights v (+ y if start is ONTO) + rows of rel_value.
+    """y = weights v + rows of rel_value. If start is ONTO, y is added.
 
     careful: whether hidden values of the tile may hold NaN or infinity.
     """
@@ -152,9 +152,9 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
 
 @inner
 def finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
-    """Divide the mixed rows by the sums of their weights, write them to `out`, and compute lse.
+    """Divide the sums of weighted values by the sums of the weights, write them to `out`, and compute lse.
 
-    A row that sees no key has the sum 0, the output 0 and the lse -inf. A sum of NaN is passed on.
+    A row that sees no key has the sum 0, the output 0 and the lse -inf. If a sum is NaN, so is the output.
     """
     d, width = case.v_width, lanes(out)
     for i in range(rows):

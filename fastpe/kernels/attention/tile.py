@@ -139,7 +139,9 @@ def clear(x, n):
 
 @inner
 def cell_sums(cells, sums, m, n, by_key):
-    """Fill `sums` with the sum of each key's column if `by_key`, otherwise with the sum of each query's row."""
+    """Fill `sums`. If `by_key`, the entries are the sums over queries for each key, otherwise the sums over keys for
+    each query.
+    """
     if by_key:
         for j in range(0, n, lanes(sums)):
             column = zeros(sums)

@@ -10,7 +10,7 @@ from fastpe.kernels.simd import at, blend, get, minus, where_negative
 
 @inlined
 def visible(i, head, case):
-    """The keys low .. high - 1 that query i sees."""
+    """Return the range low .. high - 1 of the keys that query i sees."""
     position = i + head.visibility.start
     low, high = np.int64(0), head.key_length
     if case.causal:
@@ -25,7 +25,7 @@ def visible(i, head, case):
 
 @inner
 def visible_of_block(i0, m, head, case):
-    """The smallest range low .. high - 1 that contains all keys that the m queries from i0 on see."""
+    """Return the smallest range low .. high - 1 that contains all keys that the m queries from i0 on see."""
     if m <= 0:
         return np.int64(0), np.int64(0)
     if not case.spanned:
@@ -40,7 +40,7 @@ def visible_of_block(i0, m, head, case):
 
 @inner
 def hide(x, j, low, high, lowest, width):
-    """Return x, a vector with an entry for each key from j on, with `lowest` for keys outside low .. high - 1."""
+    """Return x, in which lane i belongs to key j + i, with `lowest` for keys outside low .. high - 1."""
     if high - j < width:
         x = blend(x, high - j, lowest)
     if low > j:
@@ -64,7 +64,7 @@ def masked(x, added, lowest):
 
 @inner
 def mask_of_row(i, j0, head):
-    """The mask's entries for query i and the keys from j0 on."""
+    """Return a pointer to the mask's entries for query i and the keys from j0 on."""
     return at(head.visibility.mask, i * rows_of(head.table, MASK) + j0)
 
 
@@ -125,5 +125,5 @@ def on_diagonal(head, tile, case):
 
 @inner
 def own_tile(tile_queries_end, head):
-    """The tile of keys that contains the position of a block's last query."""
+    """Return the number of the tile of keys that contains the position of a block's last query."""
     return (tile_queries_end - 1 + head.visibility.start) // TILE_KEYS

@@ -145,7 +145,7 @@ def _path_layout(case: Case, take: Callable[[Any], int], *, backward: bool, few:
 
 
 def gradient_size(slot: str, table: np.ndarray, case: Case) -> int:
-    """Number of elements of a slot's gradient for one head, in the form in which kernels sum it."""
+    """Return the number of elements of a slot's gradient for one head, in the form in which kernels sum it."""
     if ROWS[slot].gradient == "cells":
         return case.queries * case.keys
     return int(table[slot_number(slot), COUNT])
@@ -234,7 +234,9 @@ class Scratch(NamedTuple):
 
 @inner
 def scratch_of(workspace, layout, cells):
-    """A worker's scratch memory; cells: the address of the tile's scores, which may be outside of the workspace."""
+    """Return a worker's scratch memory. cells: the address of the tile's scores, which may be outside of
+    the workspace.
+    """
     return Scratch(
         cells, at(workspace, layout.dcells), at(workspace, layout.raw), at(workspace, layout.slopes),
         at(workspace, layout.dropped), at(workspace, layout.band), at(workspace, layout.rows),

@@ -25,8 +25,9 @@ def places_of(row, reach, start):
 
 @inlined
 def store_ahead(line, j, value):
-    """Store the values of the distances from j on, counted from the first distance of the piece. A line has PIECE +
-    SLACK elements."""
+    """Store a vector of values in a line. Its first lane is the value at distance j, counted from the first distance of
+    the piece. A line has PIECE + SLACK elements.
+    """
     store_rounded(line, j, value, lanes(value))
 
 

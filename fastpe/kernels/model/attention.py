@@ -47,8 +47,9 @@ def _shifted(u, workspace, position, pack, sizes, a):
 
 @inner
 def project(u, weight, row, bias, act, workspace, position, pack, sizes, a):
-    """Compute q, k and v of all heads. row: row stride of the weight, which is its number of columns with a
-    qk_table."""
+    """Compute q, k and v of all heads. row: row stride of the weight. With a qk_table, it is the weight's number of
+    columns.
+    """
     n, c, wide, start = pack.rows, sizes.width, sizes.projected, FROM if sizes.qkv_biased else OVERWRITE
     qkv = at(act, a.qkv + pack.before * wide)
     if not sizes.has_qk_table:

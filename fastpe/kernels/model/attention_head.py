@@ -49,8 +49,9 @@ def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, ow
 
 @inner
 def key_after_query(h, sizes):
-    """Return how many channels after the query of a head its key starts, in a row of the queries, keys and values of
-    all heads. Several query heads may have the same key head."""
+    """In a row of the queries, keys and values of all heads, return how many channels lie between the start of a head's
+    query and the start of its key. Several query heads may have the same key head.
+    """
     key_head = h // (sizes.heads // sizes.key_heads)
     return sizes.query_width + (key_head - h) * sizes.head
 
@@ -94,8 +95,9 @@ def mixed_of(h, act, own, sizes, a):
 
 @inner
 def _deltas(h, workspace, position, sizes, a):
-    """Return the memory of a head's deltas. Heads share it, unless the deltas of several heads are needed at once: with
-    a network over scores, or with fewer key heads than query heads."""
+    """Return the memory of a head's deltas. All heads share it, except if the deltas of several heads are needed at
+    once: with a network over scores, or with fewer key heads than query heads.
+    """
     apart = sizes.units > 0 or sizes.key_heads < sizes.heads
     return at(workspace, a.deltas + h * position.case.queries * apart)
 

@@ -289,7 +289,9 @@ def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, p
 
 @inner
 def _head(worker, counters, asked, head, w, workspaces, sizes, o, a):
-    """Compute the logits of rows; each task is one of as many equal parts as there are workspaces."""
+    """Compute the logits of rows. The rows are divided into as many equal parts as there are workspaces; each part is a
+    task.
+    """
     memory, (count, c), (parts, _) = row(workspaces, worker), asked.rows.shape, workspaces.shape
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     outward, stride = _own(pointer(head), memory, sizes, a), head.size // c

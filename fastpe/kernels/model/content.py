@@ -183,7 +183,7 @@ def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
 
 @inner
 def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
-    """Write the gradient of a row before its polar form to `dx`; without a polar form, do nothing."""
+    """Write the gradient of a row before its conversion to polar form to `dx`. Without a polar form, do nothing."""
     if polar is None:
         return
     if sizes.lifted:

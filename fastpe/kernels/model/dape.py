@@ -30,7 +30,9 @@ NONE = np.int64(0)
 
 
 class Network(NamedTuple):
-    """W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T) for every layer, or once for all layers; each is flattened."""
+    """The weights of the networks, flattened: W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T) for every layer, or once for
+    all.
+    """
 
     into: np.ndarray
     bias: np.ndarray

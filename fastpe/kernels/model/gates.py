@@ -103,7 +103,7 @@ def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
 
 @inner
 def gates_of_head(gates, h, act, own, sizes, a):
-    """Return the columns that attention reads, for one head of one sequence."""
+    """Return the columns (key offsets and slopes) that attention reads, for one head of one sequence."""
     if gates is None:
         return None
     offsets = at(of_head(_OFFSETS, h, act, sizes, a), own.start)
@@ -126,7 +126,7 @@ def gate_gradients(gates, h, j0, workspace, own, sizes, a):
 
 @inner
 def clear_gate_gradients(gates, workspace, own, sizes, a):
-    """Clear the gradients of columns of a sequence, before attention adds to them."""
+    """Set the gradients of the columns of a sequence to zero, before attention adds to them."""
     if gates is None:
         return
     if not sizes.gated:

@@ -55,8 +55,9 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 @inner
 def linear(x, c, weight, row, bias, y, n, width, mode, biased):
-    """Compute y = f(x weight + bias) from n rows of c elements to n rows of `width`; the bias is added only if
-    `biased`. row: row stride of weight, as for `products.gemm`."""
+    """Compute y = f(x weight + bias), where x has n rows of c elements and y has n rows of `width`. The bias is added
+    only if `biased`. row: row stride of weight, as for `products.gemm`.
+    """
     start = FROM if biased else OVERWRITE
     gemm(x, c, ONE, weight, row, y, width, n, width, c, start | mode, bias, NONE, y, NONE)
 
@@ -103,7 +104,9 @@ def _branch_onto(
 
 @inner
 def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased, pack):
-    """Compute dweight = x^T dy (added with mode FROM) and dbias += column sums of dy, in the turn of the pack."""
+    """Compute dweight = x^T dy (with mode FROM, add it), and add the column sums of dy to dbias, in the turn of the
+    pack.
+    """
     if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
         mode = NOT_SOON
     take_turn(pack)
@@ -127,7 +130,7 @@ def normalise(x, weight, bias, y, stats, n, sizes):
 
 @inner
 def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack, sizes):
-    """Compute the gradients of `normalise`, in the turn of the pack; if `residual`, add to dx."""
+    """Compute the gradients of `normalise`, in the turn of the pack. If `residual`, add the gradient of x to dx."""
     take_turn(pack)
     norm_backward(
         dy, x, weight, stats, dx, dweight, dbias, pack.rows, sizes.width, residual, sizes.centred, sizes.norm_biased
@@ -137,7 +140,7 @@ def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack,
 
 @inner
 def _place(layer, which, sizes):
-    """Return the number of one of a layer's dropouts: see `rows.dropout.places_of`."""
+    """Return the number of one of a layer's dropouts, as counted in `rows.dropout.places_of`."""
     return 1 + layer * (2 + sizes.heads) + which
 
 
@@ -149,7 +152,9 @@ def _matrix(w, wt, place, packed, sizes, t):
 
 @inner
 def row_of(depth, columns, sizes):
-    """Return the row stride that products take for one of a layer's matrices, or its transpose, with `depth` rows."""
+    """Return the row stride that products take for one of a layer's matrices, or its transpose. The matrix has `depth`
+    rows.
+    """
     return -depth if sizes.packed else columns
 
 

@@ -50,8 +50,9 @@ class Rows(NamedTuple):
 
 @inner
 def pack_from(first, last, layout, lengths, places):
-    """Return the pack that begins with the sequence `first`: as many of the sequences first .. last - 1, in their
-    order, as fit into `layout` rows, but at least one."""
+    """Return the pack that begins with the sequence `first`. It has as many of the sequences first .. last - 1, in
+    their order, as fit into `layout` rows, but at least one.
+    """
     rows, end = lengths[min(first, lengths.size - 1)], first + 1
     while end < last and rows + lengths[min(end, lengths.size - 1)] <= layout:
         rows += lengths[min(end, lengths.size - 1)]
@@ -102,8 +103,9 @@ def rows_of(pack, sequence, start):
 
 @inner
 def place_of(which, i, own):
-    """Return the row that a rule selects for a token of a sequence: a row of the table if `which` is 0, of the
-    rotations if it is 1. i: number of the token among those of the sequence that pass through the model."""
+    """Return the row that a rule selects for a token of a sequence. It is a row of the table if `which` is 0, and of
+    the rotations if `which` is 1. i: number of the token among those of the sequence that pass through the model.
+    """
     return own.places[which, own.sequence, i]
 
 

@@ -22,8 +22,9 @@ NONE = np.int64(0)
 
 @inner
 def _parts(which, sizes):
-    """Return the number of parts of a row that are normalised by themselves, and the size of one, for queries (`which`
-    is 0) or keys (1)."""
+    """For queries (`which` is 0) or keys (1), return the number of parts of a row that are normalised separately, and
+    the size of a part.
+    """
     heads, width = (sizes.key_heads, sizes.key_width) if which else (sizes.heads, sizes.query_width)
     count = heads if sizes.qk_norm == BY_HEAD else np.int64(1)
     return count, width // count

@@ -99,7 +99,9 @@ def _place(reflections, new, own):
 
 @inlined
 def _before(steps, place, ago, j, width, left):
-    """Return a part of the row that is `ago` rows before the row at `steps`; zeros if it may not be read."""
+    """Return a part of the row that is `ago` rows before the row at `steps`. Return zeros if that row
+    may not be read.
+    """
     return load_first(steps, j - ago * width, left if place >= ago else 0)
 
 
@@ -113,7 +115,7 @@ def _convolved(steps, taps, place, j, width, left):
 
 @inner
 def _make_row(steps, taps, place, first, width, head, w):
-    """Compute w of one head of the row at `steps`; first: the first channel of the head."""
+    """Compute w of one head in the row at `steps`. first: the first channel of the head."""
     squares, one = zeros(w), splat(scalar(w, 1.0))
     for j in range(0, head, lanes(w)):
         x = _convolved(steps, taps, place, first + j, width, head - j)
@@ -173,7 +175,9 @@ def given_of_head(h, workspace, own, sizes, a):
 
 @inner
 def _row_back(steps, taps, place, first, width, head, w, dw, dsteps):
-    """Compute the gradient of one head's part of the convolution's row at `steps` from the gradient of w."""
+    """From the gradient of w, compute the gradient of the convolution's row at `steps`, for the channels
+    of one head.
+    """
     squares, along, one = zeros(w), zeros(w), splat(scalar(w, 1.0))
     for j in range(0, head, lanes(w)):
         x = _convolved(steps, taps, place, first + j, width, head - j)

@@ -94,8 +94,9 @@ def _row(steps, i, ago, place, j, width, left):
 
 @inlined
 def _place(new, own, sizes):
-    """Return the number of rows before a sequence's new row; if there are documents, only rows of the same document are
-    counted."""
+    """Return the number of rows before a new row of a sequence. If there are documents, count only rows of the same
+    document.
+    """
     return place_of(1, new, own) if sizes.restarts else own.before + new
 
 
@@ -122,8 +123,9 @@ def make_angles(selective, layer, tau, u, w, act, workspace, pack, sizes, a):
 
 @inner
 def _sum_up(steps, taps, tau, sums, factors, own, width, sizes):
-    """Compute the factors of a sequence's new rows from the steps p of these rows and of earlier ones, and keep the
-    sums for later rows."""
+    """Compute the factors of a sequence's new rows from p (`steps`) in these rows and in earlier ones. Keep the sums
+    for later rows.
+    """
     half = sizes.half
     row = factors_of_row(width, half)
     for j in range(0, width, lanes(pointer(tau))):
@@ -214,8 +216,7 @@ def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, si
 
 @inner
 def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
-    """Overwrite the gradients of a sequence's angles with the gradients of its steps, and add to the gradients of
-    taps."""
+    """Overwrite the gradients of a sequence's angles with the gradients of p. Also add to the gradients of taps."""
     for j in range(0, width, lanes(pointer(tau))):
         left = width - j
         speed, later = load_first(pointer(tau), j, left), zeros(pointer(tau))
@@ -246,7 +247,7 @@ def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
 
 @inner
 def _directions_backward(u, dunit, du, n, sizes):
-    """Add the gradient of u to du; dunit is the gradient of u^."""
+    """From dunit, the gradient of u^, compute the gradient of u, and add it to du."""
     head = sizes.width // sizes.heads
     for part in range(n * sizes.heads):
         x, d, dx = at(u, part * head), at(dunit, part * head), at(du, part * head)

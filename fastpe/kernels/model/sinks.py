@@ -41,7 +41,9 @@ def apply_sinks(w, act, position, pack, sizes, o, a):
 
 @inner
 def sinks_backward(w, g, act, workspace, position, pack, sizes, o, a):
-    """Add to the gradients of sinks, in the turn of the pack; `dmixed` holds the gradient of the output."""
+    """Add to the gradients of sinks, in the turn of the pack. `dmixed` holds the gradient of the output
+    of attention.
+    """
     if not sizes.sinks:
         return
     start, width = NONE, sizes.query_width

@@ -178,14 +178,15 @@ def head_of_rows(rows, n, head, row, w, output, workspace, sizes, o, a):
 
 @inner
 def _gathered(count, pack):
-    """Whether the rows whose targets count are copied together; count: their number. If the pack is a single sequence
-    and all its targets count, rows and targets are used in place."""
+    """Whether the rows whose targets count are copied together. If the pack is a single sequence and all its targets
+    count, rows and targets are used in place. count: the number of targets that count.
+    """
     return count < pack.rows or pack.last - pack.first > 1
 
 
 @inner
 def _gather(target, shares, step, workspace, pack, sizes, a):
-    """Copy the rows whose targets count, with targets and shares."""
+    """Copy the rows of the residual stream whose targets count, with their targets and shares."""
     c, found, start = sizes.width, NONE, NONE
     rows, picked, tokens, kept = (
         rows_of_stream(workspace, sizes, a),

@@ -145,7 +145,9 @@ def store_lanes(b, kind, dtype, pointer, offset, value, count):
 
 
 def fold_lanes(b, kind, vector, combine):
-    """Combine all lanes to one: combine the two halves of the vector, then the two halves of the result, and so on."""
+    """Combine all lanes into one: combine the two halves of the vector, then the two halves of the
+    result, and so on.
+    """
     width = kind.lanes
     while width > 1:
         width //= 2

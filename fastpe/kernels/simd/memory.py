@@ -135,8 +135,9 @@ def row(matrix, i):
 
 @intrinsic
 def plain(typingctx, offset):
-    """Return the offset of a region (see `pointers`) as a number; a pointer that is moved by it may leave the
-    region."""
+    """Return the offset of a region (see `pointers`) as a number. A pointer that is moved by this number may leave the
+    region.
+    """
     if offset is REGION:
         return types.intp(REGION), lambda context, b, signature, a: pointers.place_of(b, a[0])
     return types.intp(types.intp), lambda context, b, signature, a: a[0]

@@ -52,7 +52,7 @@ def _head(source, h):
 
 @inner
 def _gradients_of(g, b, h, task, case):
-    """The gradients of one head; the gradients of keys and those over offsets start at the first key."""
+    """Return the gradients of one head. The gradients of keys and those over offsets start at the first key."""
     if g is None:
         return None
     n, m, d, dv, own = case.queries, case.keys, case.width, case.v_width, b * case.heads + h
@@ -105,13 +105,14 @@ def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, l
 
 @entry(label="attention through a network over scores")
 def forward(team, counters, x, net, dropout, out, lse, case, layout, workspaces):
-    """Fill out (B, H, N, Dv) and lse (B, H, N), except for padding queries. x: `Inputs`; net: `Net` with arrays in
-    place of pointers."""
+    """Fill out (B, H, N, Dv) and lse (B, H, N), except for padding queries. x: `Inputs`. net: `Net` with arrays in
+    place of pointers.
+    """
     on_team(team, _forward, (pointer(counters), x, net, dropout, out, lse, case, layout, workspaces))
 
 
 @entry(label="gradients of attention through a network over scores")
 def backward(team, counters, x, net, dropout, gradients, dnet, parts, case, layout, workspaces):
-    """Add to all gradients. Those of the network have one row for each task: (B * parts, ...)."""
+    """Add to all gradients. The gradients of the network have one row for each task: (B * parts, ...)."""
     rest = dropout, gradients, dnet, parts, case, layout, workspaces
     on_team(team, _backward, (pointer(counters), x, net, *rest))

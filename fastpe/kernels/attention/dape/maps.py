@@ -73,7 +73,9 @@ def _sloped(typingctx, tile, d, d_row, count):
 
 @inner
 def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
-    """Compute one tile: `grids` grids of y, two vectors wide. strides: of A's rows, columns and taps."""
+    """Compute one register tile: `grids` grids of y, two vectors wide. strides: the strides of A's rows, columns and
+    taps.
+    """
     tile, count = tile_zeros(y, grids, _WIDE), _WIDE * lanes(y)
     if f in (FROM, BOTH):
         tile = tile_add(tile, d, GRID, count)
@@ -94,10 +96,10 @@ def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
 
 @inner
 def map_cells(a, strides, taps, depth, way, ones, x, y, grids, rows, columns, f, d):
-    """Compute `grids` grids y from `depth` grids x, in the columns columns[0] .. columns[1] - 1 of each row; both
+    """Compute `grids` grids y from `depth` grids x, in the columns columns[0] .. columns[1] - 1 of each row. Both
     numbers must be multiples of `column_step`.
 
-    way: 1, or -1 if taps are reversed, as in the adjoint map. ones: a row of ones. f, d: see `FROM`.
+    way: 1, or -1 if the order of the taps is reversed, as in the backward pass. ones: a row of ones. f, d: see `FROM`.
     """
     fewer, behind = -grids % _MANY, grids * GRID
     if fewer * _FEWER > grids:

@@ -75,7 +75,7 @@ class Net(NamedTuple):
 
 
 class NetGradients(NamedTuple):
-    """Pointers to the network's gradients, to which kernels add: (T, W, 2 H), (W,) and (T, W, H)."""
+    """Pointers to the network's gradients: (T, W, 2 H), (W,) and (T, W, H). Kernels add to them."""
 
     into: Any
     bias: Any
@@ -158,8 +158,9 @@ def layout_for_dape(case: Case, table: np.ndarray, units: int, *, backward: bool
 
 
 class Grids(NamedTuple):
-    """Pointers to the regions of `DapeLayout`, and the `Scratch` that heads share, except for what `head_scratch`
-    replaces."""
+    """Pointers to the regions of `DapeLayout`, and the `Scratch` that all heads share. `head_scratch` replaces some
+    parts of it for each head.
+    """
 
     x: Any
     u: Any
@@ -236,14 +237,14 @@ def _size_of_blocks(first, n):
 
 @inner
 def start_of_block(number, n):
-    """The first query of the block with this number; n: the number of all queries."""
+    """The first query of the block with this number. n: the number of all queries."""
     first = number // _BLOCKS * TILE_QUERIES
     return first + number % _BLOCKS * _size_of_blocks(first, n)
 
 
 @inner
 def end_of_block(i0, n):
-    """The query after the last one of the block that contains i0."""
+    """The query after the last query of the block that contains i0."""
     first = i0 // TILE_QUERIES * TILE_QUERIES
     rows = _size_of_blocks(first, n)
     return min(first + ((i0 - first) // rows + ONE) * rows, first + TILE_QUERIES, n)
@@ -251,8 +252,9 @@ def end_of_block(i0, n):
 
 @inner
 def block_of(source, i0, rows, case, grids):
-    """Return the block of at most `rows` queries from i0 on, without padding. Reset the sums and maxima of all
-    heads."""
+    """Return the block of at most `rows` queries from i0 on, without padding. Set the running sums and maxima of all
+    heads to zero.
+    """
     head = head_in(source, NONE).head
     m = max(NONE, min(rows, head.query_length - i0))
     for column in range(0, _CELLS, lanes(grids.ones)):
@@ -298,21 +300,21 @@ def column_of(key, chunk):
 
 @inner
 def _columns_between(low, high, chunk):
-    """The columns of the keys low .. high - 1."""
+    """Return the range of columns of the keys low .. high - 1."""
     first = max(NONE, min(column_of(low, chunk), chunk.cleared))
     return first, max(first, min(column_of(high, chunk), chunk.cleared))
 
 
 @inner
 def _columns(first, last, x):
-    """A range of columns that maps can process, which includes the columns from `first` to `last`."""
+    """Return a range of columns that `map_cells` can process and that includes the columns from `first` to `last`."""
     step = column_step(x)
     return first // step * step, (last + step - 1) // step * step
 
 
 @inner
 def clear_around(cells, grids, first, last, chunk):
-    """Set a row of `grids` grids to zero, except the columns from `first` to `last`."""
+    """In one row of each of `grids` grids, set all columns to zero except those from `first` to `last`."""
     for number in range(grids):
         row = at(cells, number * GRID)
         clear(row, first)
@@ -356,8 +358,9 @@ def _hide_masked(row, mask, n):
 
 @inner
 def _hide_units(source, net, u, chunk, case, scratch):
-    """Set u, or its gradients, to zero where a query does not see a key; in causal attention, only for keys before
-    those that the query sees."""
+    """Set u, or its gradients, to zero where a query does not see a key. In causal attention, this applies only to keys
+    before those that the query sees.
+    """
     head, (i0, m, _, _) = head_in(source, NONE).head, chunk.scores
     for i in range(m):
         low, high = visible(i0 + i, head, case)
@@ -373,7 +376,7 @@ def _hide_units(source, net, u, chunk, case, scratch):
 
 @inner
 def _mask_of_all(source, i, j0, n, case, out):
-    """Write the largest number that the mask of any head adds to `out`, for query i and each of n keys from j0 on."""
+    """For query i and each of n keys from j0 on, write to `out` the largest number that the mask of any head adds."""
     for h in range(case.heads):
         mask = mask_of_row(i, j0, head_in(source, h).head)
         for j in range(0, n, lanes(out)):
@@ -415,8 +418,9 @@ def _columns_of_scores(chunk, x):
 
 @inner
 def units_backward(source, net, dnet, chunk, case, grids):
-    """Compute the gradients of the argument of lrelu, in `du`, and add to those of W2 and b1. `dx` holds the gradients
-    of scores, 0 outside of the chunk."""
+    """Compute the gradients of the argument of lrelu, in `du`, and add to the gradients of W2 and b1. `dx` holds the
+    gradients of scores, which are 0 outside of the chunk.
+    """
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     map_cells(
         net.out, (net.taps, w * net.taps, ONE), net.taps, heads, -ONE, grids.ones, grids.dx, grids.du, w, m, whole,

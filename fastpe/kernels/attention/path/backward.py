@@ -87,7 +87,7 @@ def head_backward(head, terms, grads, of_path, case, scratch):
 
 @inner
 def _rows_of_values(case):
-    """Number of rows of TILE_KEYS elements for the transposed values of a tile."""
+    """Return the number of rows, of TILE_KEYS elements each, for the transposed values of a tile."""
     return max(case.v_width, 16)
 
 
@@ -126,13 +126,13 @@ def _block_backward(head, terms, grads, of_path, i0, m, low, high, case, scratch
 
 @inner
 def _content_of(tile, case, own):
-    """The address of the stored content of a tile."""
+    """Return the address of the stored content of a tile."""
     return at(own.contents, tile * TILE_QUERIES * TILE_KEYS)
 
 
 @inner
 def _keep_lanes(x, beyond, count, d):
-    """Copy the first `count` lanes of x, to which a sub-tile does not apply, to `beyond`."""
+    """Copy the first `count` lanes of x to `beyond`. A sub-tile does not apply to these lanes."""
     for c in range(d):
         for i in range(0, count, lanes(x)):
             store(beyond, c * TILE_QUERIES + i, load(x, c * TILE_QUERIES + i))
@@ -220,7 +220,7 @@ def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _make_steps(along, beta, steps, n, count):
-    """Compute r, in `steps`, from t, in `along`."""
+    """Compute r (`steps`) from t (`along`)."""
     for j in range(count):
         far = splat(-get(beta, j))
         for i in range(0, n, lanes(along)):
@@ -245,7 +245,9 @@ def _with_steps(lanes_of_keys, own, m, count, queries):
 
 @inner
 def _add_to_reflectors(w, d, count, queries, back, steps, own, dw):
-    """Add a block's gradients of a sub-tile's reflectors, except those from the content."""
+    """Add to the gradients of a sub-tile's reflectors the part that a block of queries contributes, without the part
+    that comes through the content.
+    """
     pairs = own.pairs
     _with_steps(back, own, count, count, queries)
     for j in range(count):  # the factor of w_n in dw_j: g_j r_n for n > j, from x_j; r_j g_n for n < j, from y_j
@@ -259,7 +261,9 @@ def _add_to_reflectors(w, d, count, queries, back, steps, own, dw):
 
 @inner
 def _add_to_keys(k, w, count, visible, queries, dcontent, own, dk, dw, case):
-    """Add a block's gradients of a sub-tile's keys, and those of its reflectors from the content."""
+    """Add to the gradients of a sub-tile's keys the part that a block of queries contributes. Also add to the gradients
+    of its reflectors the part that comes through the content.
+    """
     d, pairs = case.width, own.pairs
     _with_steps(dcontent, own, visible, count, queries)
     for j in range(visible):  # only pairs with n > j contribute

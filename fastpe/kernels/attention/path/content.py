@@ -60,7 +60,7 @@ GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a 
 
 @inner
 def path_of_head(path, b, h, case):
-    """The reflections of one head; None without reflections."""
+    """Return the reflections of one head, or None without reflections."""
     if path is None:
         return None
     token = b * path.of_sample + h * path.of_head
@@ -100,8 +100,9 @@ def keys_reflecting(queries_end, head):
 
 @inner
 def keys_met(path, queries_end, low, high, head):
-    """The end of the range of keys that a block processes, if its queries see keys in low .. high - 1. With
-    reflections, the block processes all keys up to its last query."""
+    """Return the end of the range of keys that a block processes, if its queries see keys in low .. high - 1. With
+    reflections, the block processes all keys up to its last query.
+    """
     if path is None:
         return high
     return max(keys_reflecting(queries_end, head), high) if low < high else high
@@ -109,16 +110,17 @@ def keys_met(path, queries_end, low, high, head):
 
 @inner
 def lanes_of(m, like):
-    """Number of lanes for m queries."""
+    """Return the number of lanes for m queries."""
     group = GROUP * lanes(like)
     return (m + group - 1) // group * group
 
 
 @inner
 def lanes_met(first, i0, begin, head, like):
-    """Return the first of the block's lanes, from `begin` on, to which a sub-tile applies; and the position of the
-    sub-tile's first key relative to the query of that lane. The position is at least -SUBTILE, because vectors count
-    lanes in 32 bits."""
+    """Return two numbers: the first of the block's lanes, from `begin` on, to which a sub-tile applies, and the
+    position of the sub-tile's first key relative to the query of that lane. The position is at least -SUBTILE, because
+    vectors count lanes in 32 bits.
+    """
     group, ahead = GROUP * lanes(like), first - (i0 + head.visibility.start)
     lane = max(ahead // group * group, begin)
     return lane, max(ahead - lane, -SUBTILE)
@@ -126,7 +128,7 @@ def lanes_met(first, i0, begin, head, like):
 
 @inner
 def to_lanes(rows, row, m, d, columns, columns_row):
-    """columns (D, lanes) = rows (m, D) transposed, with zeros in the lanes after the rows."""
+    """Write the transpose of rows (m, D) to columns (D, lanes), with zeros in the lanes after the rows."""
     width, after = lanes(columns), lanes_of(m, columns)
     if m < after:
         for c in range(d):
@@ -239,7 +241,7 @@ def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along,
 
 @inner
 def _carry(products, beta, along, steps, n, count, ahead):
-    """Overwrite the products w_j . x, in `along`, with t_j = w_j . x_j; compute r, in `steps`."""
+    """On entry, `along` holds the products w_j . x. Overwrite them with t_j = w_j . x_j, and compute r in `steps`."""
     for first in range((count - 1) // CHAIN * CHAIN, -1, -CHAIN):
         end = min(first + CHAIN, count)
         t, r = at(along, first * TILE_QUERIES), at(steps, first * TILE_QUERIES)
@@ -273,7 +275,7 @@ def _carry_chain(products, beta, along, steps, n, count, ahead):
 
 @inner
 def _row_of(d):
-    """Number of elements between the rows x of queries: whole vectors."""
+    """Return the number of elements between the rows x of queries, rounded up to whole vectors."""
     return (d + 15) // 16 * 16
 
 

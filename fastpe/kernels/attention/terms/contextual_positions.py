@@ -76,7 +76,7 @@ def counts_keys(head, terms):
 
 @inner
 def running_counts_of(counts, table, b, h, case):
-    """Return the running counts of one head, if keys are counted."""
+    """Return the running counts of one head. Without `counts`, the result has no elements."""
     size = case.queries * RUNNING_COUNT * table[COUNTS, GIVEN]
     return part(pointer(counts), (b * case.heads + h) * size, size)
 
@@ -137,7 +137,7 @@ def _sum_of_vector(gates, j):
 
 @inlined
 def _gate_row(row, gates, mask, first, end):
-    """Compute the gates of a row, 0 for hidden keys, and return their sum. mask: None if there is no mask."""
+    """Compute the gates of a row, and return their sum. Hidden keys have the gate 0. mask: None if there is no mask."""
     width, none, one, found = lanes(row), zeros(row), splat(scalar(row, 1.0)), 0.0
     for j in range(first // width * width, end, width):
         g = hide(_sigmoid(load(row, j), one), j, first, end, none, width)
@@ -150,9 +150,10 @@ def _gate_row(row, gates, mask, first, end):
 
 @inner
 def _tally(own, found, top, back):
-    """Add `found`, the sum of the gates of a tile's row, to the running count of the row, or subtract it if `back`.
+    """Add `found`, the sum of the gates of a tile's row, to the running count of the row. If `back`, subtract it.
 
-    Return the count of all keys nearer than the tile: an integer of 0 .. top, and the remainder; both are 0 for NaN.
+    Return the count of all keys nearer than the tile in two parts: an integer in 0 .. top, and the remainder. Both are
+    0 if the count is NaN.
     """
     whole, rest = np.float64(get(own, _WHOLE)), np.float64(get(own, _REST))
     far = rest - found if back else rest + found
@@ -171,8 +172,8 @@ def _place_row(gates, places, wholes, whole, rest, top, first, end):
     """Compute the clamped counts of the entries of a row: an integer for each vector of entries, and a remainder for
     each entry.
 
-    whole, rest: the count before the nearest entry. Return the first and the last row of `counts` that the entries
-    read.
+    whole, rest: the two parts of the count before the nearest entry. Return the first and the last row of `counts` that
+    the entries use.
     """
     if end <= first:
         return top, NONE
@@ -195,7 +196,9 @@ def _place_row(gates, places, wholes, whole, rest, top, first, end):
 
 @inner
 def _make_z(head, terms, tile, low, wide, case, scratch):
-    """Compute z of the tile's queries and `wide` vectors from `low` on."""
+    """Compute z, the products of the tile's queries with vectors of `counts`, for `wide` vectors from
+    vector `low` on.
+    """
     z, row, d = scratch.count_scores, _row_of_counts(head.table), case.width
     q, columns = at(head.q, tile.i0 * case.q_row), scratch.count_columns
     vectors = at(floats_of(head.table, COUNTS, terms, z), low * d)
@@ -221,7 +224,7 @@ def _look_up(row, places, wholes, z, low, first, end):
 
 @inner
 def add_counts(head, terms, tile, back, case, scratch):
-    """Compute S from u, in `cells`; gates and counts are kept for `counts_backward`."""
+    """On entry, `cells` holds u. Compute S in its place. Gates and counts are kept for `counts_backward`."""
     if not has_slot(head.table, COUNTS):
         return
     i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, has_slot(head.table, MASK)

@@ -51,7 +51,7 @@ COLUMN_SLOTS = ("key_offset", "key_slope", "query_slope")
 
 
 class Columns(NamedTuple):
-    """The columns of a call, flattened; missing ones are placeholders of the right type."""
+    """The columns (see above) of a call, flattened. A column that is not given has a placeholder of the right type."""
 
     key_offset: np.ndarray  # float64
     key_slope: np.ndarray
@@ -73,8 +73,9 @@ class HeadColumns(NamedTuple):
 
 
 class ColumnGradients(NamedTuple):
-    """The gradients of the columns, (B, H, M or N) each; placeholders if they are not requested. For one head, the
-    gradients for keys start at the first key of a key block."""
+    """The gradients of the columns, (B, H, M or N) each, with placeholders for those that are not requested. For one
+    head, the gradients for keys start at the first key of a key block.
+    """
 
     dkey_offset: np.ndarray
     dkey_slope: np.ndarray
@@ -118,7 +119,7 @@ def column_gradients(gradients, head, j0, keys, case):
 
 @inner
 def columns_from_key(columns, j0):
-    """Return the gradients of one head; those for keys start at key j0."""
+    """Return the gradients of one head, with the gradients for keys starting at key j0."""
     if columns is None:
         return None
     return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
@@ -126,7 +127,7 @@ def columns_from_key(columns, j0):
 
 @inner
 def choose_base(columns, table, i0, low, high, case):
-    """Choose the base of the block of queries from i0 on, which see only the keys low .. high - 1."""
+    """Choose the base of the block of queries from i0 on. These queries see only the keys low .. high - 1."""
     if columns is None:
         return
     if not has_slot(table, KEY_OFFSET):
@@ -195,8 +196,9 @@ def _add_slopes(columns, head, tile, cells):
 
 @inner
 def columns_backward(columns, grads, head, tile, scratch):
-    """Add the gradients of key_offset and key_slope, and leave the tile's part of the gradient of query_slope in
-    `stats`. `dcells` holds the gradients of the scores."""
+    """`dcells` holds the gradients of the scores. Add to the gradients of key_offset and key_slope, and leave the
+    tile's part of the gradient of query_slope in `stats`.
+    """
     if columns is None:
         return
     if not has_columns(head.table):

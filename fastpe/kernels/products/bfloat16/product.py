@@ -73,7 +73,7 @@ _START, _END = np.int64(FROM | PLUS | ONTO), np.int64(RELU | WHERE_POSITIVE)
 
 @inner
 def _finish(sums, c, c_row, rows, mode, d, d_row, e, e_row):
-    """C = f(start + sums), for a block that has all its columns."""
+    """C = f(start + sums), for a block of which all columns are inside the matrix."""
     for i in range(rows):
         own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         for j in range(0, PANEL_COLUMNS, lanes(sums)):
