@@ -43,7 +43,7 @@ def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
 
 
 def width_of(slots: Mapping[str, Array], d: int) -> int:
-    """Return the number of channels of a content row."""
+    """Return the number of channels of a content row (see the docstring of this module)."""
     return 2 * d if "polar" in slots else d
 
 

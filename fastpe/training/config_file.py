@@ -206,7 +206,7 @@ def note_environment(record: dict[str, Any], **facts: Any) -> str | None:
 def continued(folder: Path, stored: TrainConfig, config: TrainConfig) -> TrainConfig:
     """Return the settings of a continued run: the stored ones, with the epochs and the text path of `config`.
 
-    If the run has lost its tokenizer.json, it is that of `config`.
+    If the run has lost its tokenizer.json, the tokenizer is that of `config`.
 
     Raises
     ------

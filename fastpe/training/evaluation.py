@@ -240,7 +240,9 @@ def _judged(model: Transformer, data: frame.Sequences, chosen: Chosen, threads: 
 
 
 def _generated(model: Transformer, x: np.ndarray, first: int, width: int, end: int, threads: int | None) -> np.ndarray:
-    """Return the likeliest tokens at the positions from `first`; a causal model reads those before."""
+    """Return the likeliest token at each of `width` positions from `first` on. A causal model generates the tokens one
+    after the other.
+    """
     x, found = x.copy(), np.full((len(x), width), end)
     for place in range(width):
         wanted = np.zeros(x.shape, bool)

@@ -94,7 +94,7 @@ class LengthCurve:
 def positions_binned(by_position: Array) -> list[dict[str, Any]]:
     """Return the mean losses over positions 1, 2, 3-4, 5-8 and so on.
 
-    Each has `first` and `last`, the positions counted from 1, and `loss`.
+    Each item has `first` and `last`, the positions counted from 1, and `loss`.
 
     >>> [(each["first"], each["last"]) for each in positions_binned(np.zeros(6))]
     [(1, 1), (2, 2), (3, 4), (5, 6)]

@@ -112,7 +112,8 @@ class Start(NamedTuple):
     weights : dict
         The parameters that are carried over, by name.
     left_out : list of str
-        Names of the parameters that are not, because the new encoding does not have them, or has another shape.
+        Names of the parameters that are not carried over, because the new encoding does not have them, or has another
+        shape.
     initial : list of str
         Names of the parameters that start with their initial values, because they are not carried over.
     """
@@ -226,7 +227,8 @@ def _options(origin: Origin, encoding: str) -> dict[str, Any]:
 def _compared(origin: Origin, config: TrainConfig) -> tuple[list[str], list[str], list[str]]:
     """Return the names of the parameters that are carried over, left out, and new or of another shape.
 
-    Raises ValueError if they are not parameters of the encoding: these belong to the model, whose settings are fixed.
+    Raise ValueError if a parameter that is left out or new does not belong to the encoding. Such a parameter belongs to
+    the model, whose settings are fixed.
     """
     new, old = shapes_of(config.model), {name: array.shape for name, array in origin.model.parameters.items()}
     resized = tuple(f"encoding.{part.scheme}." for part in _parts(config) if _grows(part))

@@ -358,8 +358,8 @@ def prepare_deltas(dout, out, deltas, block, end, case):
 
 @inner
 def prepare_key_block(head, terms, grads, number, case, scratch):
-    """Transpose the keys and values of the key block, and set its gradients to zero. All heads that read them share
-    both.
+    """Transpose the keys and values of the key block, and set its gradients to zero. Call this once for all
+    query heads that read the keys.
     """
     d, j0 = case.width, number * TILE_KEYS
     n = min(TILE_KEYS, ends(head, case)[1] - j0)

@@ -138,7 +138,7 @@ def clear_gate_gradients(gates, workspace, own, sizes, a):
 
 @inner
 def gates_backward(gates, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """Given the gradients of K, add to du, the gradient of the layer's input, and to g, which holds the gradients of
+    """Given the gradients of K, add to du, the gradient of u, and to g, which holds the gradients of
     all parameters.
     """
     if gates is None:

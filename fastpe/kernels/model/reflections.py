@@ -221,7 +221,7 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
 @inner
 def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
     """From the gradients of a head's beta, compute the gradients of W and b, which compute beta, and add to them. Also
-    add to du, the gradient of the layer's input in the rows of a sequence.
+    add to du, the gradient of u in the rows of a sequence.
     """
     weight, of_bias = places[layer, WEIGHT] + h * c, 0.0
     for i in range(n):
@@ -235,7 +235,7 @@ def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
 
 @inner
 def reflections_backward(reflections, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """From the gradients of w and beta, add to du, the gradient of the layer's input. Also add to g, which holds the
+    """From the gradients of w and beta, add to du, the gradient of u. Also add to g, which holds the
     gradients of all parameters.
     """
     if reflections is None:

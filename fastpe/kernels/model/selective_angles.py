@@ -187,7 +187,7 @@ def add_turns(selective, y, dy, h, i, workspace, sizes, a):
 
 @inner
 def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, sizes, a):
-    """From the gradients of the angles, add to du, the gradient of the layer's input. Also add to g, which holds the
+    """From the gradients of the angles, add to du, the gradient of u. Also add to g, which holds the
     gradients of all parameters.
     """
     if selective is None:

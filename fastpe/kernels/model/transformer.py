@@ -140,7 +140,7 @@ def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
 
 @inner
 def rows_of_stream(workspace, sizes, a):
-    """Return the rows of the residual stream that the head multiplies."""
+    """Return the rows that the head multiplies."""
     if sizes.final_norm:
         return at(workspace, a.final)
     if sizes.fused_output:

@@ -112,8 +112,9 @@ def unpacked_tile(b, tile, packed):
 
 
 def load_cell(b, tile, dtype, p, p_row, i, j, count):
-    """Load vector (i, j) of a matrix with elements of `dtype`; for a tile one vector wide, only its first `count`
-    lanes are read."""
+    """Load vector (i, j) of a matrix with elements of `dtype`. For a tile that is one vector wide, read only the first
+    `count` lanes.
+    """
     offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
     if tile.columns == 1:
         return code.load_lanes(b, tile.vector, dtype, p, offset, count)
@@ -189,7 +190,7 @@ def tile_where_positive(typingctx, tile, e, e_row, count):
 
 @intrinsic
 def tile_store(typingctx, tile, c, c_row, count):
-    """C[i, j] = tile, where C[i, j] = c[i * c_row + j]."""
+    """Store the tile to C, where C[i, j] = c[i * c_row + j]."""
 
     def emit(context, b, signature, arguments):
         packed, p, p_row, count = arguments
@@ -296,7 +297,7 @@ def float_gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row,
 
 @inner
 def transpose(source, source_row, target, target_row, m, n):
-    """target[j, i] = source[i, j] for i < m, j < n."""
+    """Write the transpose of source (m, n) to target: target[j, i] = source[i, j]."""
     width = lanes(source)
     whole_m, whole_n = m - m % width, n - n % width
     for i in range(0, whole_m, width):
@@ -310,7 +311,7 @@ def transpose(source, source_row, target, target_row, m, n):
 
 @inner
 def add_column_sums(x, x_row, m, n, out):
-    """out[j] += sum_i X[i, j]: the gradient of a bias row."""
+    """out[j] += sum_i X[i, j]. This is the gradient of a bias row."""
     for j in range(0, n, lanes(x)):
         column = load_first(out, j, n - j)
         for i in range(m):

@@ -72,7 +72,7 @@ _COEFFICIENTS = {
 
 @intrinsic
 def _tail_ratio(typingctx, t):
-    """r(t) = Phi(-t) exp(t^2/2) for t >= 0."""
+    """Return r(t) = Phi(-t) exp(t^2/2) for t >= 0."""
 
     def emit(context, b, signature, arguments):
         bits, (t_value,) = t.dtype.bitwidth, arguments
@@ -122,7 +122,9 @@ def relu2(x, y, n):
 
 @inlined
 def _gelu_tanh_of(v, like):
-    """Return s(2u) of v, and the slope of v s(2u), s + v s' (2u)'. like: a pointer to elements of the same type."""
+    """For a vector v, return s(2u), and the slope of v s(2u), which is s + v s' (2u)'. like: a pointer to elements of
+    the same type.
+    """
     one, slope, cube = splat(scalar(like, 1.0)), splat(scalar(like, _TANH_SLOPE)), splat(scalar(like, _TANH_CUBE))
     cubed = cube * v * v
     share, rise = logistic(slope * fma(cubed, v, v), one)
@@ -157,7 +159,9 @@ def _gate_row(gate, linear, out, n, tanh):
 @inner
 def gated(both, y, rows, n, which):
     """y = x f(x) z, where f(x) is s(x) for SWIGLU and s(2u) for GEGLU. `both` holds x and z as adjacent rows of n
-    elements each. x is overwritten with the derivative of y by x, z with the derivative of y by z."""
+    elements each. x is overwritten with the derivative of y with respect to x, and z with the derivative of y with
+    respect to z.
+    """
     for i in range(rows):
         gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
         if which == SWIGLU:

@@ -39,7 +39,9 @@ CHANNELS_OF_A_TASK = 16  # of `map_gradients`, if all rows have the same maps; a
 
 
 def scratch_size(width: int) -> int:
-    """Return the number of scratch elements that a worker needs: two rows, each with its blocks adjacent."""
+    """Return the number of scratch elements that a worker needs: two rows in which the channels of a block are
+    adjacent.
+    """
     return 2 * width
 
 
@@ -234,5 +236,5 @@ def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, 
 
 @entry(label="gradients of maps of channels")
 def map_gradients(team, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
-    """Add the gradients of the maps, given dy, the gradient of y; x and dy are contiguous."""
+    """From dy, the gradient of y, compute the gradients of the maps, and add them to dmaps. x and dy are contiguous."""
     on_team(team, _gradient_worker, (pointer(counters), x, dy, starts, dmaps, shape, of_maps, half, scratch))

@@ -33,8 +33,9 @@ KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 class Dropout(NamedTuple):
-    """The parameters of dropout in one step: the key and the step in 32-bit numbers, the threshold, the scale, and the
-    number of places."""
+    """The parameters of dropout in one step: the key and the step as 32-bit numbers, the threshold, the scale, and the
+    number of places.
+    """
 
     key_low: int
     key_high: int
@@ -58,8 +59,7 @@ def places_of(layers: int, heads: int) -> int:
 
 @intrinsic
 def _factors(typingctx, p, first, place, step_low, step_high, key_low, key_high, threshold, scale):
-    """Return four vectors: the factors from words 0 .. 3 of the blocks first, first + 1, ..., one block for each
-    lane."""
+    """Return four vectors of factors, one for each of the words 0 .. 3. Lane i has the factor from block first + i."""
     kind = Vector(p.dtype)
 
     def emit(context, b, signature, arguments):
@@ -100,7 +100,7 @@ class _Lanes:
         return self.b.and_(number, self.constant(_MOST))
 
     def product(self, number, factor):
-        """The upper and the lower half of the product."""
+        """Return the upper and the lower half of the product."""
         whole = self.b.mul(number, self.constant(factor))
         return self.b.lshr(whole, self.constant(32)), self.low(whole)
 
