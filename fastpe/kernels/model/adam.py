@@ -27,8 +27,8 @@ def adam(p, first, second, gradients, stride, groups, start, stop, numbers, deca
     """Update the parameters start .. stop - 1. Gradient j of group g is gradients[g * stride + j].
 
     numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, keep and limit, in the dtype of p.
-    `limit` is the largest norm that clipping allows; the docstring of the module defines the other names. Each number is
-    computed in float64 and rounded once, because float32(1) - float32(0.999) is off by 5e-5. decays: whether weight
+    `limit` is the largest norm that clipping allows; the docstring of the module defines the other names. Each number
+    is computed in float64 and rounded once, because float32(1) - float32(0.999) is off by 5e-5. decays: whether weight
     decay applies to these parameters. share: the factor by which clipping multiplies the gradients.
     """
     rates, keep1, keep2, new1 = splat(numbers[0]), splat(numbers[1]), splat(numbers[2]), splat(numbers[3])

@@ -9,17 +9,17 @@ products with rows over offsets, `rectify` and gains are in C; `bias`, `values` 
 cap and the mask come after the network.
 
 In x, the entries of a head (C_h and b_h) are 0 where the key is hidden from that head. u is 0 where the key is hidden
-from all heads, but in causal attention not for keys after those that the query sees. After the last key x and u are 0,
-with one exception: in a causal model, u is also computed for as many keys after the last one as the taps reach
-(`Net.follow`), so that the outputs of the last tokens do not change when more tokens are appended.
+from all heads. Exception: in causal attention, u is not set to 0 for keys after those that the query sees. After the
+last key, x and u are 0, with one exception: in a causal model, u is also computed for as many keys after the last one
+as the taps reach (`Net.follow`), so that the outputs of the last tokens do not change when more tokens are appended.
 
 A block of at most ROWS queries processes its keys in chunks, with the cells of all heads in memory: a grid of ROWS x
 TILE_KEYS cells for C, b and the scores of each head, and for each unit, with rows as in `tile`. So each head's part of
 a chunk is an ordinary tile, with a separate workspace (`head_scratch`). The number of columns in use is limited, so
 that all grids fit into a core's second cache. With more queries in a block, a chunk would have fewer keys; with fewer
-queries, the gradients of keys and values would be read and written more often. With R the reach of the taps, u is
-computed for R more keys on either side of a chunk, and x for 2 R more keys. So the first key of a chunk is in column
-2 R of its row.
+queries, the gradients of keys and values would be read and written more often. Let R be the reach of the taps.
+Then u is computed for R more keys on either side of a chunk, and x for 2 R more keys. So the first key of a chunk is in
+column 2 R of its row.
 
 The backward pass recomputes x, u and the scores. The scores of a chunk also contribute to gradients of x and u beyond
 its edges. These contributions are computed with the chunk, which is possible because the slopes of u are known there

@@ -2,9 +2,9 @@
 
 A block of queries processes its keys once more, from near to far, and stores x as it is before every sub-tile. x cannot
 be computed backward, because a reflection with beta = 1 is a projection, which has no inverse. Then the block processes
-its keys from far to near. A tile's weights and the gradients of its scores are computed as without reflections. With x,
-r and t as in `path.content`, e the gradient of the content, y the gradient of x as it is after the sub-tile, and
-g_j = -beta_j u_j:
+its keys from far to near. A tile's weights and the gradients of its scores are computed as without reflections. x, r
+and t are as in `path.content`. Let e be the gradient of the content, y the gradient of x after the sub-tile, and
+g_j = -beta_j u_j. Then
 
     u_j = w_j . y + sum_n (e_n k_n . w_j + g_n w_n . w_j)      over the sub-tile's n < j
     dk_j = sum_i e_j x_j,   dw_j = sum_i (g_j x_j + r_j y_j),   dbeta_j = -sum_i t_j u_j

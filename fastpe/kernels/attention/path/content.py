@@ -2,11 +2,11 @@
 
     content_ij = x_ij . k_j,   x_ii = q_i,   x_i,j-1 = x_ij + r_j w_j,   r_j = -beta_j t_j,   t_j = w_j . x_ij
 
-x_ij is the query i after the reflections of the tokens j + 1 .. i. q and k are content rows. All other parts of a tile
-are as without reflections: this content replaces that of `products.make_content`.
+x_ij is the query i after the reflections of the tokens j + 1 .. i. q and k are content rows. This content replaces the
+content that `products.make_content` computes; all other parts of a tile are as without reflections.
 
 A block of queries processes keys from near to far. x is stored transposed: its rows are channels, its columns (lanes)
-are queries. A tile of keys is divided into sub-tiles of SUBTILE keys. With x as it is before the sub-tile is processed,
+are queries. A tile of keys is divided into sub-tiles of SUBTILE keys. If x is the state before a sub-tile is processed,
 
     t_j = w_j . x + sum_n r_n w_j . w_n,   content_j = k_j . x + sum_n r_n k_j . w_n      over the sub-tile's n > j
 
