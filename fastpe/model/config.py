@@ -90,8 +90,7 @@ class ModelConfig:
         `fastpe.model.sight`). In a causal model, a query never attends to later keys.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu", "relu2", "geglu"}
         Activation of the feed-forward network. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation.
-        `relu2`
-        is the square of `relu` (So et al. 2021, arXiv:2109.08668). `swiglu` and `geglu` (Shazeer 2020,
+        `relu2` is the square of `relu` (So et al. 2021, arXiv:2109.08668). `swiglu` and `geglu` (Shazeer 2020,
         arXiv:2002.05202) have two input matrices W and V in place of one: the hidden activations are
         ``f(z @ W) * (z @ V)``, where f is silu or `gelu_tanh`.
     norm : {"none", "layernorm", "rmsnorm"}
@@ -126,8 +125,8 @@ class ModelConfig:
     init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}
         Distribution of the initial weights; see `fastpe.base.initial_values`.
     init_by_depth : bool
-        Whether the initial weights of matrices whose results are added to the residual stream are divided by sqrt(2
-        layers), as in GPT-2.
+        Whether the initial weights of matrices whose results are added to the residual stream are divided by
+        sqrt(2 layers), as in GPT-2.
     table_scale : {"defined", "rms", "unit"}
         Scale of the position table. ``"defined"``: the table is used as its encoding defines it. In the other cases, it
         is multiplied by a constant, which sets the root mean square norm of its rows at the training positions.

@@ -15,9 +15,9 @@ At the output, A is the last layer's second feed-forward matrix, and B the head 
     A = [ff.weight; ff.bias]  (f + 1, c)                        M = [weight; bias]  (f + 1,)
 
 Residual connections carry values past one of the two matrices: past B at the input, past A at the output. Such values
-are multiplied by the other matrix separately. If both the embedding and the head are fused, a step saves 3 * 2 n (3 c^2
-+ c f) FLOP of matrix products per sequence; the operations that replace these products are limited by the cache.
-`fastpe.model.scratch` decides for which models they are fused.
+are multiplied by the other matrix separately. If both the embedding and the head are fused, a step saves
+3 * 2 n (3 c^2 + c f) FLOP of matrix products per sequence; the operations that replace these products are limited by
+the cache. `fastpe.model.scratch` decides for which models they are fused.
 """
 
 import numpy as np

@@ -62,8 +62,8 @@ def pack_from(first, last, layout, lengths, places):
 
 @inner
 def side_by_side(pack, turns, previous):
-    """Return the pack with the condition that each of its turns comes after the same turn of the pack that begins with
-    the sequence `previous`. If `previous` is ALONE, the pack does not wait.
+    """Return the pack, set up so that each of its turns comes after the same turn of the pack that begins with the
+    sequence `previous`. If `previous` is ALONE, the pack does not wait.
     """
     own, before = pack.first * LINE, previous * LINE if previous >= 0 else ALONE
     return Pack(pack.first, pack.last, pack.rows, pack.lengths, pack.places, pack.before, turns, own, before)

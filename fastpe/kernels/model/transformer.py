@@ -5,10 +5,10 @@ A thread processes a whole pack forward and backward before its next pack (`mode
 only parameters, gradients and the batch are outside of it.
 
 Let a sequence have n positions, the model c channels, f hidden units in a feed-forward network, q channels of queries
-(all heads together), and k channels each of keys and of values. The forward pass then takes 2 n (2 c q + 2 c k + 2 c f)
-+ 4 n^2 q FLOP per layer; with SWIGLU and GEGLU, 3 c f replaces 2 c f. The logits over V tokens take 2 n c V FLOP if all
-targets count. The backward pass takes twice as many FLOP. In training steps, some models save some of these matrix
-products, because the embedding or the head is fused with a layer (`model.fused_embedding_and_head`).
+(all heads together), and k channels each of keys and of values. Each layer of the forward pass then takes
+2 n (2 c q + 2 c k + 2 c f) + 4 n^2 q FLOP; with SWIGLU and GEGLU, 3 c f replaces 2 c f. The logits over V tokens take
+2 n c V FLOP if all targets count. The backward pass takes twice as many FLOP. In training steps, some models save some
+of these matrix products, because the embedding or the head is fused with a layer (`model.fused_embedding_and_head`).
 
 `head` is the matrix that maps rows of the residual stream to logits: a parameter or, in a model with tied embeddings,
 the transposed token embedding.

@@ -50,9 +50,9 @@ NO_DROPOUT = Dropout(0, 0, 0, 0, 0, 1.0, 0)
 
 
 def places_of(layers: int, heads: int) -> int:
-    """Return the number of dropouts of a model. Dropout 0 is at the input. The dropouts of layer l are numbered from 1
-    + l (2 + heads) on, in this order: at the output of attention, at the output of the feed-forward network, and at the
-    weights of every head.
+    """Return the number of dropouts of a model. Dropout 0 is at the input. The dropouts of layer l are numbered from
+    1 + l (2 + heads) on, in this order: at the output of attention, at the output of the feed-forward network, and at
+    the weights of every head.
     """
     return 1 + layers * (2 + heads)
 

@@ -30,8 +30,8 @@ from fastpe.kernels.simd import (
 
 @inner
 def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
-    """Normalise m rows of n elements. Each row is read twice: first for the mean, then for the squared deviations from
-    the mean.
+    """Normalise m rows of n elements. The mean is computed first. Then a second pass over the row computes the
+    squared deviations from the mean.
     """
     width, zero = lanes(x), scalar(x, 0.0)
     for i in range(m):
