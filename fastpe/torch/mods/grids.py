@@ -75,13 +75,15 @@ def values(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the values of an expression, (B or 1, H or 1, ...), and where an index is out of range, or None.
 
-    The last axes are those of `kind`; "cells" has two, for some queries and all keys.
+    The next axes are those of `kind`; "cells" has two, for some queries and all keys. A vector has one more axis.
     """
     over = letters(sizes, x.reads, kind, rows)
     found, outside = mapped(traced, x, sizes, [{name: 0} for name in over], over)
     lead = (sizes.b if "b" in over else 1, sizes.h if "h" in over else 1)
     rest = tuple(len(each) for name, each in over.items() if name not in "bh")
-    return found.reshape(*lead, *rest), None if outside is None else outside.reshape(*lead, *rest)
+    return found.reshape(*lead, *rest, *found.shape[len(over) :]), None if outside is None else outside.reshape(
+        *lead, *rest
+    )
 
 
 def mapped(
