@@ -62,7 +62,7 @@ def by_slots(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> R
 
 
 def _lengthened(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return queries and keys with the vectors of a plan appended, whose products are added to the scores; and values."""
+    """Return queries and keys with the vectors of a plan appended, and values: the products are added to the scores."""
     heads = k.shape[1]
     if any(y.shape[1] not in (1, heads) for _, y in plan.products):
         heads = q.shape[1]
