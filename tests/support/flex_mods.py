@@ -331,7 +331,7 @@ def products_of_vectors(b, h, n, m, dtype):
 
     def mod(s, b, i, q, k):
         first = torch.dot(t[b, i, q], u[b, i // h, k])
-        return s * w[i] + w[i] * (first + u[b, 0, k, 1] * (t[0, i, q] * u[b, 0, k]).sum(-1))
+        return s * w[i] + w[i] * (first + u[b, 0, k, 1] * (t[0, i, q, :] * u[b, 0, k]).sum(-1))
 
     return Case(mod, causal, [t, u, w])
 
