@@ -180,7 +180,8 @@ class Card:
     def code(self) -> dict[str, str]:
         """Lines to copy, by where they are used."""
         name = f"./{self.encoding.file}" if self.encoding.file else self.key
-        found = {"Command line": f"fastpe show {name}" + f"\nfastpe train --encoding {name}" * self.plain}
+        mask = " --causal" if isinstance(self.drawn, Look) and self.drawn.spec.causal else ""
+        found = {"Command line": f"fastpe show {name}{mask}" + f"\nfastpe train --encoding {name}{mask}" * self.plain}
         if isinstance(self.drawn, Look):
             spec = self.drawn.spec
             causal = ", causal=True" if spec.causal else ""
