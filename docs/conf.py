@@ -45,6 +45,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"fastpe {release}"
 html_static_path = ["_static"]
 html_css_files = ["fastpe.css"]
+html_js_files = ["fastpe.js"]
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": False,
