@@ -192,13 +192,11 @@ def _pictures(shown: Card) -> str:
 
 
 def _usage(shown: Card) -> str:
-    key, flag = shown.key, " --causal" * shown.causal
-    shell = [f"fastpe encodings {key}", f"fastpe show {key}{flag}"]
-    if catalogue.suits_sequences(shown.encoding):
-        shell.append(f"fastpe train --encoding {key}{flag}")
-    mask = ", causal=True" * shown.causal
-    python = _code("python", "import fastpe", "", f'slots = fastpe.build("{key}", 128, heads=4{mask})')
-    return "## Use\n\n" + python + "\n" + _code("sh", *shell)
+    parts = [
+        f"{where}:\n\n" + _code("sh" if where == "Command line" else "python", *lines.split("\n"))
+        for where, lines in shown.code.items()
+    ]
+    return "## Use\n\n" + "\n".join(parts)
 
 
 def _facts(shown: Card) -> str:

@@ -191,10 +191,14 @@ class Card:
             spec = self.drawn.spec
             causal = ", causal=True" if self.causal else ""
             sizes = f"dim={spec.dim}, heads={spec.heads}, train_length={spec.train_length}{causal}"
-            found["NumPy"] = f'slots = fastpe.build(\n    "{self.key}", {spec.length}, {sizes}\n)'
+            if self.encoding.gate is not None and not self.encoding.slots:  # computed from the input, by a model
+                sizes = sizes.replace("dim=", "width=")
+                config = f'fastpe.ModelConfig(\n    "{self.key}", vocabulary=256, {sizes}\n)'
+                return found | {"NumPy": f"import fastpe\n\nmodel = fastpe.Transformer({config})"}
+            found["NumPy"] = f'import fastpe\n\nslots = fastpe.build(\n    "{self.key}", {spec.length}, {sizes}\n)'
             if self.encoding.gate is None and self.encoding.slots:
                 made = f'encoding = fastpe.torch.Encoding(\n    "{self.key}", {sizes}\n)\n'
-                found["PyTorch"] = made + _use(self.drawn)
+                found["PyTorch"] = f"import fastpe.torch\n\n{made}{_use(self.drawn)}"
         return found
 
 
