@@ -1,8 +1,9 @@
 """Studies of many small runs that show which encoding suits which task, and their tables in bench/results.
 
-    python bench/studies.py tasks|lacoco|depth|nanogpt|lengths FOLDER [WORKERS]
+    python bench/studies.py tasks|lacoco|depth|nanogpt|lengths FOLDER [WORKERS] [TASK ...]
 
-    tasks    every task with eight encodings and small models, 3 seeds: tasks.md, tasks.csv
+    tasks    every task with its recipe and eight encodings, 10 seeds: tasks.md, tasks.csv. With names of tasks, only
+             these; the lines of other tasks in tasks.csv stay as they are
     lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.md, lacoco.csv
     depth    the number of alternating blocks that one and two layers distinguish (Yang et al. 2025), 5 seeds: depth.md,
              depth.csv
@@ -13,10 +14,11 @@ The last two read the text from shared/data next to this repository. Runs are st
 files have every run, also failed ones.
 """
 
+import csv
 import itertools
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,54 +27,27 @@ from fastpe.base.tables import csv_text
 from fastpe.experiments import local
 from fastpe.experiments.jobs import JobEvent, RunEnded, make_job
 from fastpe.tasks import list_tasks, load_task
-from fastpe.training.lengths import bins, positions_of
 from fastpe.training.presets import preset
 
 RESULTS = Path(__file__).with_name("results")
+SEEDS = 10
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "tinyshakespeare.txt"
 ENCODINGS = ("nope", "alibi", "rope", "t5", "sinusoidal", "learned", "wavelet", "fire")
 LENGTHS_OF = ("alibi", "rope", "sinusoidal", "nope", "t5", "kerple_log", "fire", "wavelet", "legendre", "learned")
-
-SMALL: Mapping[str, Any] = {
-    "width": 32, "hidden": 128, "layers": 2, "heads": 2, "norm": "layernorm", "final_norm": True, "activation": "gelu",
-    "causal": True, "lr": 3e-3, "warmup": 50, "decay": "linear", "weight_decay": 0.01, "clip": 1.0, "batch": 32,
-    "samples": 3200, "epochs": 12, "data": "fresh", "test_sequences": 500, "train_length": 12,
-}  # fmt: skip
-OF_TASK: Mapping[str, Mapping[str, Any]] = {
-    "depth": {"train_length": 24},
-    "flip_flop": {"train_length": 16},
-    "induction": {"train_length": 16, "task_options": {"symbols": 8}},
-    "majority": {"task_options": {"letters": 4}},
-    "modular_arithmetic": {"train_length": 5},
-    "mqar": {"train_length": 16, "task_options": {"pairs": 2, "vocabulary": 32}},
-    "posgen": {"train_length": 16, "task_options": {"near": 1, "far": 1, "modulus": 5}},
-    "sort": {"task_options": {"symbols": 40}},
-    "unique_copy": {"task_options": {"symbols": 40}},
-}
 
 Key = tuple[str, ...]
 Rows = dict[tuple[Key, int], list[dict[str, Any]]]
 
 
 def drawn_tasks() -> list[str]:
-    """All tasks except the one that reads a text."""
-    return [task for task in list_tasks() if load_task(task).kind != "text"]
+    """All tasks with a recipe."""
+    return [task for task in list_tasks() if load_task(task).recipe is not None]
 
 
 def tasks() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """Yield the runs by (task, encoding): small models, up to 1,200 updates, tested at up to three times the length."""
-    for seed, task, encoding in itertools.product(range(3), drawn_tasks(), ENCODINGS):
-        own = {**SMALL, **OF_TASK.get(task, {}), "task": task, "seed": seed}
-        length = own["train_length"]
-        if load_task(task).kind == "numbers":
-            own["test_lengths"] = tests = (length, 2 * length, 3 * length)
-        else:
-            own |= {"validation": 256, "stop_solved": True}
-            tests = bins(length)
-        if encoding == "learned":
-            plain = TrainConfig(encoding, **own)
-            own["positions"] = f"offset:{positions_of(plain.chosen, tests[-1], plain.causal)}"
-        yield (task, encoding), seed, TrainConfig(encoding, **own)
+    """Yield the runs by (task, encoding): the recipe of each task, tested at up to three times the training length."""
+    for task, seed, encoding in itertools.product(drawn_tasks(), range(SEEDS), ENCODINGS):
+        yield (task, encoding), seed, preset("recipe", encoding, task=task, seed=seed)
 
 
 def lacoco() -> Iterator[tuple[Key, int, TrainConfig]]:
@@ -85,8 +60,10 @@ def depth() -> Iterator[tuple[Key, int, TrainConfig]]:
     """Yield the runs by (layers, blocks): one head of 64 without positions, 3,000 updates."""
     for seed, (layers, blocks) in itertools.product(range(5), ((1, 3), (1, 4), (2, 3), (2, 4), (2, 5))):
         own = {
-            **SMALL, "width": 64, "hidden": 256, "heads": 1, "layers": layers, "lr": 1e-3, "batch": 64,
-            "samples": 6400, "epochs": 30, "train_length": 50, "test_sequences": 1000,
+            "width": 64, "hidden": 256, "heads": 1, "layers": layers, "norm": "layernorm", "final_norm": True,
+            "activation": "gelu", "causal": True, "lr": 1e-3, "warmup": 50, "decay": "linear", "weight_decay": 0.01,
+            "clip": 1.0, "batch": 64, "samples": 6400, "epochs": 30, "data": "fresh", "train_length": 50,
+            "test_sequences": 1000,
         }  # fmt: skip
         key = (f"{layers} layer{'s' * (layers > 1)}", f"{blocks} blocks")
         yield key, seed, TrainConfig("nope", task="depth", task_options={"blocks": blocks}, seed=seed, **own)
@@ -108,11 +85,15 @@ def lengths() -> Iterator[tuple[Key, int, TrainConfig]]:
 STUDIES = {"tasks": tasks, "lacoco": lacoco, "depth": depth, "nanogpt": nanogpt, "lengths": lengths}
 
 
-def done(study: str, folder: Path, workers: int) -> Rows:
-    """Make all runs of a study that are not done yet. Return the rows by key and seed, one for each test length."""
+def done(study: str, folder: Path, workers: int, first: Sequence[str] = ()) -> Rows:
+    """Make all runs of a study that are not done yet. Return the rows by key and seed, one for each test length.
+
+    With names in `first`, only the runs whose keys begin with one of them.
+    """
     jobs = {
         (key, seed): make_job(folder / study, "-".join((*key, str(seed))).replace(" ", ""), config)
         for key, seed, config in STUDIES[study]()
+        if not first or key[0] in first
     }
     outcomes = local.run(list(jobs.values()), workers, _say)
     return {key: _rows(outcomes[job.path.name]) for key, job in jobs.items()}
@@ -143,6 +124,24 @@ def write_csv(study: str, rows: Rows) -> None:
     (RESULTS / f"{study}.csv").write_text(content, encoding="utf-8", newline="\n")
 
 
+def stored(study: str) -> Rows:
+    """Read the rows that `write_csv` has written."""
+    rows: Rows = {}
+    with (RESULTS / f"{study}.csv").open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            key = (line.pop("of"), line.pop("and")), int(line.pop("seed"))
+            rows.setdefault(key, []).append({name: _value(text) for name, text in line.items() if text})
+    return rows
+
+
+def _value(text: str) -> Any:
+    """A number, if the text is one."""
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        return text
+
+
 def _cell(runs: Sequence[list[dict[str, Any]]]) -> str:
     """The means over seeds at each test length; `-` if a run failed."""
     if any("failed" in row for rows in runs for row in rows):
@@ -152,16 +151,29 @@ def _cell(runs: Sequence[list[dict[str, Any]]]) -> str:
 
 
 def table(rows: Rows) -> str:
-    """The means of the study of tasks, in Markdown: first tasks of tokens, then tasks of numbers."""
-    lines = []
-    for numbers, title in ((False, "task"), (True, "task of numbers")):
-        lines += [f"| {title} | {' | '.join(f'`{name}`' for name in ENCODINGS)} |", "|---" * (len(ENCODINGS) + 1) + "|"]
-        for task in drawn_tasks():
-            if (load_task(task).kind == "numbers") == numbers:
-                cells = (_cell([rows[(task, name), seed] for seed in range(3)]) for name in ENCODINGS)
-                lines.append(f"| {task} | {' | '.join(cells)} |")
-        lines.append("")
+    """The study of tasks, in Markdown: means of tasks of tokens, means of tasks of numbers, and seeds that solve."""
+    numbers = {task: load_task(task).kind == "numbers" for (task, _), _ in rows}
+    parts = (
+        ("task", [task for task in numbers if not numbers[task]], _cell),
+        ("task of numbers", [task for task in numbers if numbers[task]], _cell),
+        ("solved", list(numbers), _solved),
+    )
+    return "\n\n".join(_by_encoding(rows, title, tasks, cell) for title, tasks, cell in parts)
+
+
+def _by_encoding(rows: Rows, title: str, tasks: Sequence[str], cell: Callable[[Sequence[Any]], str]) -> str:
+    """A table of tasks and encodings; a cell shows the runs of all seeds."""
+    lines = [f"| {title} | {' | '.join(f'`{name}`' for name in ENCODINGS)} |", "|---" * (len(ENCODINGS) + 1) + "|"]
+    for task in sorted(tasks):
+        cells = (cell([rows[(task, name), seed] for seed in range(SEEDS)]) for name in ENCODINGS)
+        lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _solved(runs: Sequence[list[dict[str, Any]]]) -> str:
+    """The number of runs that solve a task at each test length: 99 % right answers, or an nmse of at most 1 %."""
+    right = [[row.get("exact", 0) >= 0.99 or row.get("nmse", 1) <= 0.01 for row in rows] for rows in runs]
+    return " ".join(str(sum(each)) for each in zip(*right, strict=True))
 
 
 def _shown(row: Mapping[str, Any]) -> str:
@@ -185,6 +197,9 @@ def seeds_table(rows: Rows) -> str:
 
 if __name__ == "__main__":
     study, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    found = done(study, folder, workers)
+    chosen = sys.argv[4:]
+    found = done(study, folder, workers, chosen)
+    if chosen:
+        found = dict(sorted({**stored(study), **found}.items()))
     write_csv(study, found)
     print(table(found) if study == "tasks" else seeds_table(found))
