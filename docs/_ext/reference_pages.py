@@ -252,7 +252,7 @@ def _tasks(tasks: Mapping[str, Task]) -> str:
         f"# Tasks\n\nA model can be trained on {len(tasks) - 1} tasks and on texts: `fastpe train --task NAME`, or "
         '`fastpe.TrainConfig(..., task="NAME")`. [Your own encodings and tasks](/guide/own.md) describes how to write '
         "one.\n",
-        "Each task but `text` has a *recipe*: cheap settings with which small models solve it. The last column has the "
+        "Many tasks have a *recipe*: cheap settings with which small models solve the task. The last column has the "
         "runs that show this, and their training time on one core of an AMD EPYC. A run solves a task if at least 99 % "
         "of its answers at the training lengths are right; for numbers, if its squared error is at most 1 % of that "
         "of always answering 0.\n",
