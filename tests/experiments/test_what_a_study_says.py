@@ -79,6 +79,7 @@ def test_inconclusive_comparisons_say_how_many_seeds_they_need(needed, same, sai
     """Half of the differences need as many seeds as the middle one or more; means that are equal need none."""
     open_ = [{"needed": each, "difference": {"mean": 0.1}, "ratio": False, "could_find": 0.2} for each in needed]
     open_ += [{"needed": None, "difference": {"mean": 0.0}, "ratio": False, "could_find": 0.1}] * same
+    open_ += [{"needed": None, "difference": {"mean": 0.0}, "ratio": False, "could_find": 0.0}]  # equal on all seeds
     first, *others = study_report._inconclusive(open_)
     detected = "10.0 points" if not needed else "10 to 20 points" if same else "20 points"
     assert first.endswith(
