@@ -154,6 +154,14 @@ SLOTS: Mapping[str, Slot] = {
 of a slot, as in ``table[positions]`` and ``angles[:, positions]``. The setting `positions` of a model does this."""
 
 
+NOTATION = (
+    "A position encoding provides a few small arrays, its slots. Each slot acts at one fixed point of a transformer. "
+    "Unless the page says otherwise, N is the number of positions, C the width of the model, H the number of heads, "
+    "D the width of a head, s the scale 1/sqrt(D), and S_ij the score of query i and key j before the softmax."
+)
+"""What pages of encodings do not explain. It is shown with every page."""
+
+
 OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.axes)
 """Slots with one row for each offset key - query. They can be filled only for consecutive positions."""
 

@@ -368,7 +368,7 @@ class ModelConfig:
 
     @property
     def has_qkv_bias(self) -> bool:
-        """Whether the maps of queries, keys and values have biases: `qkv_bias`, or `bias`."""
+        """Whether query, key and value projections have biases: `qkv_bias` if it is set, otherwise `bias`."""
         return self.bias if self.qkv_bias is None else self.qkv_bias
 
     @property

@@ -135,8 +135,8 @@ def model_loss_and_grads(
     loss : scalar
     gradients : dict of arrays by parameter
     slot_gradients : dict of arrays by slot, or a list of one dict per layer
-        The gradients of all given slots that have one. If `slots` is one mapping for all layers, this is one dict. The
-        gradient of a slot that acts in every layer is then the sum over layers.
+        The gradients of the given slots, without those that have no gradient. If `slots` is one mapping for all layers,
+        this is one dict. The gradient of a slot that acts in every layer is then the sum over layers.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     loss, loss_pullback = _loss_vjp(config, prediction, y, weights)

@@ -15,8 +15,8 @@ megatron/mpu/layers.py, ParallelKerplePower.
 Gaussian window.
 
 **Accuracy.** Unless positions are given, the error at any distance is at most 4 units in the last place in float64, and
-0.52 in float32. Consecutive distances of 64 or more are grouped into runs. One power is computed for each run, at its
-middle. The other values of the run are computed from it by the series of (1 + u)^p, |u| < 1/16.
+0.52 in float32. From 64 on, distances are grouped into runs of consecutive distances. One power is computed for each
+run, at its middle. The other values of the run are computed from it by the series of (1 + u)^p, |u| < 1/16.
 
 **Traps.** Before every use, the authors' code overwrites values of `a` below 0.01 with 0.01, and values of `p` outside
 [0.01, 2] with the nearest end of this interval. The next update starts from there. Here the parameter keeps its value:

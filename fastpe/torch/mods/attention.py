@@ -228,8 +228,8 @@ def flex() -> Iterator[None]:
     The functions are replaced in all modules that have imported them, for all threads. A module that is imported inside
     the block keeps fastpe's functions.
 
-    Functions that were compiled before, as by ``torch.compile(flex_attention)``, keep PyTorch's: import the modules
-    that compile it inside the block.
+    A function that was compiled before the block, for example by ``torch.compile(flex_attention)``, still calls
+    PyTorch's `flex_attention`. If a module compiles `flex_attention` on import, import that module inside the block.
 
     Examples
     --------
