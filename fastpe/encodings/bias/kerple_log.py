@@ -6,7 +6,7 @@ Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positi
 Extrapolation" (arXiv:2205.09921), section 4, eqs. (1) and (4); initial values and clamps: chijames/KERPLE,
 megatron/mpu/layers.py, ParallelKerpleLog.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given.
+**Slot**: `bias` (H, 2N-1), or `scores` (H, N, N) if positions are given.
 **Learns**: `r1` (H,), initially uniform in (0, 2), and `r2` (H,), initially uniform in (0, 1); shared by all layers.
 
 **Options**: none.

@@ -8,7 +8,7 @@ read, so the divisors g_h are **unverified**. A port, sandwich_relative_position
 same divisors. The port differs in two ways. It sums over t = 1 .. dbar/2, which changes the bias (see Traps), and it
 subtracts dbar/2, which does not change the softmax.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**: nothing.
+**Slot**: `bias` (H, 2N-1), or `scores` (H, N, N) if positions are given. **Learns**: nothing.
 
 **Options**
 - `dbar`: the width of the sinusoidal table, which is twice the number of frequencies. It must be even and at most 10^6;

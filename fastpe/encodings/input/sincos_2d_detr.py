@@ -13,8 +13,8 @@ of the value map. **Learns**: nothing.
 **Options**
 - `grid`: the sides (H, W) of the grid. Tokens are in raster order: cell (y, x) is token y W + x. Default: the two
   factors of N that are closest to each other.
-- `normalize`: whether coordinates are divided by the image's extent. DETR does so, although the class in its code does
-  not by default.
+- `normalize`: whether coordinates are divided by the image's extent. DETR divides them, although the default of the
+  class in its code is not to divide.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
@@ -25,8 +25,8 @@ not be negative.
 **Past the training length**: defined. With `normalize`, v_y and v_x lie between 0 and 2 pi in every image, so adjacent
 tokens of a larger image differ less.
 
-**Accuracy.** As for `sinusoidal`; with `normalize` the coordinate is rounded first, which changes an entry by at most
-2^-50.
+**Accuracy.** The error of an entry is that of `sinusoidal`. With `normalize`, rounding the coordinate changes an entry
+by at most 2^-50 more.
 
 **Traps.** Positions count from 1, and y comes first. The learned alternative, `learned_2d_detr`, has x first.
 """

@@ -6,7 +6,7 @@
 Source: Oka, Hasegawa, Nishida and Saito 2025, "Wavelet-based Positional Representation for Long Context"
 (arXiv:2502.02004), eqs. (10) to (14); other wavelets: its section 6.3.1. No public code is known.
 
-**Slot**: `rel_key` (1, 2N-1, D), whose row of offset o = j - i is p_{-o}. All heads and layers share the slot.
+**Slot**: `rel_key` (1, 2N-1, D), whose row for the offset j - i is p_{i-j}. All heads and layers share the slot.
 **Learns**: nothing.
 
 **Options**
