@@ -98,11 +98,11 @@ class ModelConfig:
         Normalisation of the inputs of attention and feed-forward (rmsnorm: Zhang and Sennrich 2019, arXiv:1910.07467);
         `norm_placement` has other places. The constant under the root is `norm_eps`.
     final_norm : bool
-        Whether there is another normalisation before the head.
+        Whether there is another normalisation before the output head.
     bias : bool
         Whether linear maps and layer norms have biases.
     tied : bool
-        Whether the head is the transposed token embedding; needs a vocabulary.
+        Whether the output head is the transposed token embedding; needs a vocabulary.
     dropout : float
         Dropout probability, in [0, 1), in `Adam.step` and `Transformer.loss_and_grads`. Dropout applies to the input
         (after the table is added), to the outputs of attention and feed-forward, and to the attention weights. Which
@@ -350,7 +350,7 @@ class ModelConfig:
 
     @property
     def head_width(self) -> int:
-        """Width D of one head: `head_dim`, or ``width / heads``.
+        """Width D of one head: `head_dim` if it is set, otherwise ``width / heads``.
 
         >>> ModelConfig("rope", width=64, heads=4, head_dim=32).head_width
         32
@@ -359,7 +359,7 @@ class ModelConfig:
 
     @property
     def key_value_heads(self) -> int:
-        """Number of heads of keys and values: `key_heads`, or `heads`.
+        """Number of heads of keys and values: `key_heads` if it is set, otherwise `heads`.
 
         >>> ModelConfig("rope", heads=4, key_heads=2).key_value_heads, ModelConfig("rope", heads=4).key_value_heads
         (2, 4)
@@ -382,7 +382,8 @@ class ModelConfig:
 
     @property
     def position_range(self) -> int | None:
-        """L if positions are drawn from 0 .. L - 1, or if sequences begin at random rows of a table of L; else None."""
+        """L if positions are drawn from 0 .. L - 1, or if sequences begin at random rows of a table of L rows;
+        otherwise None."""
         drawn = self.positions != "usual" and self.rule is None
         return int(self.positions.partition(":")[2]) if drawn else None
 
