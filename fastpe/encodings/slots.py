@@ -125,7 +125,7 @@ class Slot:
 
 SLOTS: Mapping[str, Slot] = {
     "table": Slot("(N, C)", "added to the embeddings", shape=_rows),
-    "qk_table": Slot("(N, C)", "added to the input of every layer's query and key maps", shape=_rows),
+    "qk_table": Slot("(N, C)", "added to the input of every layer's query and key projections", shape=_rows),
     "taps": Slot("(K, C)", "depthwise convolution over the sequence, added at the input", "alone"),
     "rotors": Slot("(H or 1, N or 1, D/b, b, b)", "maps blocks of b channels of query and key", "alone"),
     "polar": Slot("(H or 1, D)", "turns each channel into a radius and an angle; holds the phases of keys", "alone"),

@@ -1,4 +1,4 @@
-"""TUPE: position vectors have query and key maps of their own; their products are added to those of the contents.
+"""TUPE: position vectors have their own query and key projections; their products are added to those of the contents.
 
     S_ij = (q_i . k_j + (P^_i U_Q + b_Q)_h . (P^_j U_K + b_K)_h) / sqrt(2 D) + table[bucket(j - i), h]
     P^ = norm_weight (P - mean P) / sqrt(var P + 1e-5) + norm_bias

@@ -1,4 +1,4 @@
-"""Sines and cosines of row and column in an image (DETR), added to the input of query and key maps.
+"""Sines and cosines of row and column in an image (DETR), added to the input of query and key projections.
 
     PE[y, x] = [ enc(v_y) | enc(v_x) ],   F = C/2 channels each
     enc(a)[f] = sin(a / T_f) for even f, cos(a / T_f) for odd f,   T_f = base^(2 floor(f/2) / F)
@@ -7,8 +7,8 @@
 Source: Carion et al. 2020, "End-to-End Object Detection with Transformers" (arXiv:2005.12872), appendix A.4, "Spatial
 positional encoding"; facebookresearch/detr, models/position_encoding.py, PositionEmbeddingSine.
 
-**Slot**: `qk_table` (N, C), where C is even. In every layer it is added to the input of the query and key maps, but not
-of the value map. **Learns**: nothing.
+**Slot**: `qk_table` (N, C), where C is even. In every layer it is added to the input of the query and key projections,
+but not of the value projection. **Learns**: nothing.
 
 **Options**
 - `grid`: the sides (H, W) of the grid. Tokens are in raster order: cell (y, x) is token y W + x. Default: the two

@@ -17,7 +17,8 @@ Source: Oka, Hasegawa, Nishida and Saito 2025, "Wavelet-based Positional Represe
 - `wavelet`: the function psi. `ricker`: as above. `gaussian`: exp(-t^2). `haar`: 1 on [-1/2, 0) and -1 on [-1, -1/2).
   `morlet`: exp(-t^2) cos(a t), whose frequency per position is the same at every scale.
 
-The channels are ordered by scale. The paper does not give an order, and the query and key maps can undo any order.
+The channels are ordered by scale. The paper does not give an order, and the query and key projections can undo any
+order.
 
 **Compared with `wavelet`**, the encoding of Li (2025): both use shifted copies of a wavelet psi at dyadic scales.
 
