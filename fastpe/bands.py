@@ -1,11 +1,13 @@
 """Bands: rotary angles that depend on the distance between query and key, for the arguments `bands` and `theta` of
 `fastpe.attention`. With them, a trained model reads texts longer than those it was trained on, with unchanged weights.
 
-    self_extend         beyond a window, groups of adjacent positions share one rotary position rerope
-    beyond a window, all keys have the offset of the window's edge leaky_rerope        beyond a window, rotary positions
-    are closer together dual_chunk          rotary positions restart in every chunk lm_infinite         only a window
-    and the first keys; the first keys have the offset of the window's edge streaming           only a window and the
-    first keys; the first keys get positions directly before the window frequencies         theta of a rotary encoding
+    self_extend         beyond a window, groups of adjacent positions share one rotary position
+    rerope              beyond a window, all keys have the offset of the window's edge
+    leaky_rerope        beyond a window, rotary positions are closer together
+    dual_chunk          rotary positions restart in every chunk
+    lm_infinite         only a window and the first keys; the first keys have the offset of the window's edge
+    streaming           only a window and the first keys; the first keys are placed directly before the window
+    frequencies         theta of a rotary encoding
     look_back           the rotary offset of every query and key, as an array for inspection
 
 A band has a rotary position for every query and every key. For each query it also has the range of keys to which it
@@ -282,8 +284,7 @@ def lm_infinite(
 def streaming(
     queries: int, keys: int | None = None, *, start: int = 4, recent: int = 2000, offset: Any = None
 ) -> tuple[Band, ...]:
-    """StreamingLLM: a query sees the latest keys and the first keys, which get positions directly before the latest.
-    Causal.
+    """StreamingLLM: a query sees the latest keys, and the first keys at positions directly before them. Causal.
 
     The keys in between are hidden. StreamingLLM drops them from its key/value cache, and numbers the remaining
     start + recent keys consecutively. Ordinary rotary attention on such a cache gives the same result as these bands,

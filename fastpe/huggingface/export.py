@@ -34,16 +34,20 @@ def to_hf(model: Transformer, folder: str | Path, *, architecture: str | None = 
     architecture : str, optional
         Its ``model_type``, such as ``"gpt2"``. By default the first of these that computes the model:
 
-        ==============  ======================================================================================= ``gpt2``
-        layer norm; an encoding that only adds a table to the input, or nope ``gpt_neox``    layer norm; rope ``llama``
-        RMSNorm, swiglu; rope ``mistral``     the same with one window in all layers ``qwen2``       the same with
-        windows in some layers ``smollm3``     the same with rope in some layers and nope in the others ``qwen3`` as
-        ``llama``, with norms of queries and keys in each head ``olmo2``       as ``llama``, with norms after attention
-        and feed-forward, and of all queries and keys ``gemma2``      RMSNorm before and after attention and
-        feed-forward, geglu, scaled embeddings; rope ``phi3``        as ``llama``, with rope that rotates some channels
-        of a head ``stablelm``    layer norm, swiglu; rope; no biases ``mpt``         layer norm, gelu; ALiBi; hidden
-        width 4 times the width; no biases ==============
-        =======================================================================================
+        ==============  =======================================================================================
+        ``gpt2``        layer norm; an encoding that only adds a table to the input, or nope
+        ``gpt_neox``    layer norm; rope
+        ``llama``       RMSNorm, swiglu; rope
+        ``mistral``     the same with one window in all layers
+        ``qwen2``       the same with windows in some layers
+        ``smollm3``     the same with rope in some layers and nope in the others
+        ``qwen3``       as ``llama``, with norms of queries and keys in each head
+        ``olmo2``       as ``llama``, with norms after attention and feed-forward, and of all queries and keys
+        ``gemma2``      RMSNorm before and after attention and feed-forward, geglu, scaled embeddings; rope
+        ``phi3``        as ``llama``, with rope that rotates some channels of a head
+        ``stablelm``    layer norm, swiglu; rope; no biases
+        ``mpt``         layer norm, gelu; ALiBi; hidden width 4 times the width; no biases
+        ==============  =======================================================================================
 
         Only if it is named: ``bloom``, which has layer norm, gelu_tanh, ALiBi, and a hidden width of 4 times the width.
         BLOOM has a norm after the embeddings. Export makes the embeddings so small that this norm only multiplies them

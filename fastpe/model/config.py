@@ -82,7 +82,7 @@ class ModelConfig:
         ``"rope@far.base"``.
     width, heads, layers, hidden : int
         Model width C, number of attention heads H (a divisor of C), number of layers (at most 10,000), and hidden width
-        of the feed-forward network.
+        of the feed-forward map.
     causal : bool
         Whether a position attends only to itself and to earlier positions.
     sight : str
@@ -90,10 +90,10 @@ class ModelConfig:
         the query's chunk of C positions; or a pattern over layers, such as ``"window:512*5,all"`` (see
         `fastpe.model.sight`). In a causal model, a query never attends to later keys.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu", "relu2", "geglu"}
-        Activation of the feed-forward network. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation.
-        `relu2` is the square of `relu` (So et al. 2021, arXiv:2109.08668). `swiglu` and `geglu` (Shazeer 2020,
-        arXiv:2002.05202) have two input matrices W and V in place of one: the hidden activations are ``f(z @ W) * (z @
-        V)``, where f is silu or `gelu_tanh`.
+        Activation of the feed-forward map. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation. `relu2`
+        is the square of `relu` (So et al. 2021, arXiv:2109.08668). `swiglu` and `geglu` (Shazeer 2020,
+        arXiv:2002.05202) have two input matrices W and V in place of one: the hidden activations are
+        ``f(z @ W) * (z @ V)``, where f is silu or `gelu_tanh`.
     norm : {"none", "layernorm", "rmsnorm"}
         Normalisation of the inputs of attention and feed-forward (rmsnorm: Zhang and Sennrich 2019, arXiv:1910.07467);
         `norm_placement` has other places. The constant under the root is `norm_eps`.
@@ -187,7 +187,7 @@ class ModelConfig:
         Whether attention and feed-forward read the same input, ``x + attention(norm1(x)) + feedforward(norm2(x))``, as
         in GPT-NeoX, and not one after the other.
     qkv_bias : bool, optional
-        Whether the projections of queries, keys and values have biases, if this differs from `bias`.
+        Whether the maps of queries, keys and values have biases, if this differs from `bias`.
     qk_norm : {"head", "all"}, optional
         Normalises queries and keys with an rmsnorm before they are rotated: each head by itself, with one weight of D
         numbers for all heads, as in Qwen 3; or all heads together, as in OLMo 2.

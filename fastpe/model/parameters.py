@@ -80,8 +80,8 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 class Parameters:
     """All parameters of a model in one flat array.
 
-    The query, key and value projections of a layer are columns of one matrix, so that one product computes all three;
-    the same holds for the two maps of a gated activation.
+    The query, key and value maps of a layer are columns of one matrix, so that one product computes all three; the same
+    holds for the two maps of a gated activation.
 
     Attributes
     ----------
@@ -329,12 +329,12 @@ class Transposes:
 
 
 def inner_width(config: ModelConfig) -> int:
-    """Columns of the first matrix of the feed-forward network, or of its two first matrices if one is for a gate."""
+    """Columns of the first feed-forward map: those of two maps if one is a gate."""
     return config.hidden * (1 + (config.activation in GATED))
 
 
 def projected_widths(config: ModelConfig) -> tuple[int, int, int]:
-    """Columns of the projections to queries, keys and values."""
+    """Columns of the maps to queries, keys and values."""
     of_keys = config.key_value_heads * config.head_width
     return config.heads * config.head_width, of_keys, of_keys
 

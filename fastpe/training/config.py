@@ -108,8 +108,7 @@ class TrainConfig(ModelConfig):
 
     All other parameters are those of `ModelConfig`, with two differences. `train_length` is the length of the longest
     training input; the number of positions of the model follows from it. `vocabulary` must be None, because the task
-    determines it. The exception are tokens of a tokenizer or of a file: `vocabulary` may then be any number that is
-    large enough for them.
+    determines it. Only for tokens of a tokenizer or of a file it may be given: any number that is at least theirs.
 
     An encoding that needs several coordinates or a graph raises an error, unless its options provide them or its file
     states a default for sequences.
@@ -379,8 +378,8 @@ class TrainConfig(ModelConfig):
     def paper(cls, encoding: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
         """The source paper's experiment (Li 2025, section 7.1): its protocol, and the options that it names.
 
-        The protocol consists of the default settings. The options of the encoding that the paper names are used, except
-        those that `options` contains or contradicts. For ALiBi, `alpha0` is 0.1: one slope, 0.1 / train_length.
+        The protocol consists of the default settings. The encoding's options that the paper names are used unless
+        `options` contains or contradicts them. For ALiBi, `alpha0` is 0.1: one slope, 0.1 / train_length.
 
         Parameters
         ----------
@@ -416,13 +415,12 @@ class TrainConfig(ModelConfig):
         starts at step 0.
 
         These settings may change: `encoding`, `options`, `train_length`, `positions`, `sight`, `dropout`, `precision`,
-        and all settings that are not the model's. All parameters of the model are copied, and so are those of the
-        encoding whose name and shape fit the new encoding. Other parameters are left out, or start with their initial
-        values; the run's notes and its config.json name them. If a part of a sum such as ``"rope+alibi"`` is in both
-        encodings, it keeps its options. If `rope` becomes `rope_yarn` or a similar encoding, the new encoding gets the
-        same `base`, `pairs` and `rotated`. The encoding is built for the same length as in `run` (`encoding_length`);
-        the `factor` of `rope_yarn` and similar encodings is relative to this length. If the new length is longer, the
-        table of `learned` is resized as by `fastpe.resize`.
+        and all settings that are not the model's. All parameters of the model are carried over, and those of the
+        encoding that fit. Others are left out, or start with their initial values; the run's notes and its config.json
+        name them. Terms that both encodings have keep their options. If `rope` becomes `rope_yarn` or a similar
+        encoding, that has the same `base`, `pairs` and `rotated`. The encoding is built for the same length as in `run`
+        (`encoding_length`); the `factor` of `rope_yarn` and similar encodings is relative to this length. If the new
+        length is longer, the table of `learned` is resized as by `fastpe.resize`.
 
         If `rope` becomes ``"nope"``, training continues without position encoding (DroPE, Gelberg et al. 2025,
         arXiv:2512.12167).

@@ -126,11 +126,13 @@ def flex_attention(
     RuntimeError
         For a sliced BlockMask, and inside transforms of `torch.func`.
 
-    Notes ----- **Mods** (a score_mod or mask_mod) may capture tensors, numbers, strings, functions, and modules and
-    classes of PyTorch. A mod is traced again if one of these objects is replaced by a different one, and in every call
-    if it captures any other kind of object. The values of a captured tensor may always change. A mod must not read
-    values in Python (use `torch.where` instead of ``if``), write to tensors, or draw random numbers. Only minus
-    infinity hides a key: a query all of whose scores are -1e9 returns the mean of the values.
+    Notes
+    -----
+    **Mods** (a score_mod or mask_mod) may capture tensors, numbers, strings, functions, and modules and classes of
+    PyTorch. A mod is traced again if one of these objects is replaced by a different one, and in every call if it
+    captures any other kind of object. The values of a captured tensor may always change. A mod must not read values in
+    Python (use `torch.where` instead of ``if``), write to tensors, or draw random numbers. Only minus infinity hides a
+    key: a query all of whose scores are -1e9 returns the mean of the values.
 
     **Memory.** `flex_report` tells how a call is computed. Functions that PyTorch computes take about ten times as
     long, with as much memory as a chunk needs.
