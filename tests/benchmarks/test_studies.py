@@ -42,3 +42,5 @@ def test_means_and_runs_that_failed(studies):
     assert studies._cell(exact) == "75 12"
     assert studies._cell([[{"nmse": 0.001}], [{"nmse": 0.002}]]) == "0.0015"
     assert studies._cell([*exact, [{"failed": "became infinite"}]]) == "-"
+    assert studies._solved(exact) == "1 0"
+    assert studies._solved([[{"nmse": 0.01}], [{"nmse": 0.02}]]) == "1"
