@@ -382,7 +382,7 @@ class ModelConfig:
 
     @property
     def position_range(self) -> int | None:
-        """L if positions are drawn from 0 .. L - 1, or if sequences begin at random rows of a table of L rows; else None."""
+        """L if positions are drawn from 0 .. L - 1, or if sequences begin at random rows of L rows; otherwise None."""
         drawn = self.positions != "usual" and self.rule is None
         return int(self.positions.partition(":")[2]) if drawn else None
 
