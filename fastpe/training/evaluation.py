@@ -65,7 +65,8 @@ def evaluate(
         The factor that multiplies the targets (see `TrainConfig`). Pass the value with which the model was trained.
         Errors are measured on the scaled targets.
     by_place : bool
-        Whether to count right tokens by the place in the input that they are about, for a task of tokens.
+        Whether to count right tokens separately for each place in the input, for a task of tokens. The task says which
+        place of the input an answer token is about.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
@@ -206,7 +207,9 @@ def _rows(data: frame.Sequences, rows: np.ndarray) -> frame.Sequences:
 
 
 def _by_place(model: Transformer, data: frame.Sequences, chosen: Chosen, wrong: np.ndarray) -> dict[str, list[int]]:
-    """Return the number of right tokens, and of all tokens, for each place that tokens of the answers are about."""
+    """Return, for each place in the input, the number of right answer tokens about it, and the number of
+    all of them.
+    """
     right, asked = (np.zeros(0, np.int64) for _ in range(2))
     for part in frame.unframed(chosen, data, model.config.causal):
         has = part.answers != frame.NONE
@@ -237,7 +240,9 @@ def _judged(model: Transformer, data: frame.Sequences, chosen: Chosen, threads: 
 
 
 def _generated(model: Transformer, x: np.ndarray, first: int, width: int, end: int, threads: int | None) -> np.ndarray:
-    """Return the likeliest tokens at the positions from `first`; a causal model reads those before."""
+    """Return the likeliest token at each of `width` positions from `first` on. A causal model generates the tokens one
+    after the other.
+    """
     x, found = x.copy(), np.full((len(x), width), end)
     for place in range(width):
         wanted = np.zeros(x.shape, bool)
