@@ -29,9 +29,9 @@ def check(name: str | None, template: str | None, as_json: bool) -> None:
     The command prints one line for each check. For an encoding, it checks options and initial values. It compares the
     arrays that the encoding fills with its reference, in several memory layouts, and gradients with finite differences.
     It tests whether the encoding does what its file states beyond the training length, and whether it distinguishes
-    left from right as stated. Finally, it compares a whole model with the reference. For a task, it checks options,
-    the drawn sequences and their random streams, tokens, lengths, answers, and the chance level. Remarks say what the
-    file should state, but does not. The exit status is 1 if a check fails.
+    left from right as stated. Finally, it compares a whole model with the reference. For a task, it checks options, the
+    drawn sequences and their random streams, tokens, lengths, answers, and the chance level. Remarks name facts that
+    the file should state but does not. The exit status is 1 if a check fails.
     """
     if template is not None:
         if name is not None:

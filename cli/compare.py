@@ -146,8 +146,8 @@ def compare(
 
     To give one encoding its own settings and options, write them after a colon: abacus:positions=digits:20,heads=2 or
     alibi:slope=0.5. Some encodings need the positions of digits within their numbers, coordinates of the tokens, or a
-    graph. If the settings do not provide them, such an encoding uses its default for sequences; without a default, it
-    is refused (see `fastpe encodings NAME`).
+    graph. If the settings do not provide them, such an encoding uses its default for sequences. If it has no default,
+    the command ends with an error (see `fastpe encodings NAME`).
 
     The command writes these files to the folder --out: the page report.html, the tables results.csv, results.json and
     results.md, the study file study.toml, and all run folders. Finished runs are not repeated: to continue an

@@ -10,7 +10,7 @@ import click
 
 from fastpe.encodings.catalogue import LEARNED, ORDERS
 from fastpe.encodings.encoding import BEYOND, OUTCOMES, USES
-from fastpe.encodings.slots import SLOTS
+from fastpe.encodings.slots import NOTATION, SLOTS
 
 from .options import ENCODING, Integer
 from .output import print_json
@@ -155,7 +155,7 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
 
     print_markdown(f"# {name}\n\n" + "\n".join(_choice(encoding)))
     click.echo()
-    print_markdown(text)
+    print_markdown(f"{text}\n\n{NOTATION}")
     click.echo()
     print_markdown("## At a glance\n\n" + "\n".join(f"- {fact}" for fact in _at_a_glance(name, encoding)))
     _print_theory(name, catalogue.learned(encoding) == "yes")

@@ -40,7 +40,7 @@ _OPTIONS = {
             "--task-option", "task_options", multiple=True, metavar="K=V",
             help="Test with another value of an option of the task; may be repeated.",
         ),
-        option("--by-place", is_flag=True, help="Also count right tokens by the place that they are about."),
+        option("--by-place", is_flag=True, help="Also count right tokens by the place in the input they are about."),
     ],
     "Text": [
         option("--length-curve", "curve", is_flag=True, help="Measure the loss by length, and by position in a block."),
@@ -55,8 +55,8 @@ _OPTIONS = {
         option(
             "--bands", metavar="SCHEME", multiple=True,
             help="Change the rotary positions by a scheme of fastpe.bands, so that the model can read longer inputs "
-            "than in training. Example: self_extend:group=4,window=32. With --length-curve, several schemes, and none, "
-            "are compared.",
+            "than in training. Example: self_extend:group=4,window=32. With --length-curve, several schemes can be "
+            "compared; the scheme none changes nothing.",
         ),
         option(
             "--out", type=click.Path(path_type=Path), metavar="FILE",

@@ -21,7 +21,7 @@ _IN_PYTHON = {
     "eps": "Constant in the denominator of Adam.",
     "target_scale": "Factor of the targets: one, train, root_train, position or length.",
     "start": "Position of the first element of a sequence.",
-    "qkv_bias": "Whether the maps of queries, keys and values have biases, if this differs from bias.",
+    "qkv_bias": "Whether the projections of queries, keys and values have biases, if this differs from bias.",
     "score_scale": "Factor of the scores of attention, if not 1 / sqrt(head width).",
     "embedding_scale": "Factor of the token embeddings at the input.",
     "table_scale": "Scale of the position table: defined, rms or unit.",

@@ -28,12 +28,12 @@ def reproduce() -> None:
     help="Folder of the results.  [default: reproduce/table5; reproduce/table5-quick with --quick]",
 )
 @click.option(
-    "--quick", is_flag=True, help="A small version, under a minute: a demonstration, too short for conclusions."
+    "--quick", is_flag=True, help="Run a small version in under a minute: a demonstration, too short for conclusions."
 )
 @click.option(
     "--vary", multiple=True, metavar="K=V,V",
-    help="Repeat the study with each of these values of a setting that the paper does not state; may be repeated, and "
-    "then runs every combination. 'encoding.option' varies an option of one encoding.",
+    help="Repeat the study with each of these values of a setting that the paper does not state; may be repeated: "
+    "then every combination is run. 'encoding.option' varies an option of one encoding.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def table5(
@@ -41,11 +41,11 @@ def table5(
 ) -> None:
     """Reproduce table 5 of Li (2025): sinusoidal, ALiBi, wavelet and Legendre on running sums.
 
-    Trains the paper's four encodings, nope and learned at length 50, bidirectional and causal, and tests them at 50,
-    100 and 200. Prints the errors with intervals, the paper's errors, reference points, and a verdict with its reason
-    for each of the paper's claims. The command writes these files to the folder --out: the page report.html, the
-    tables, and a study.toml, which `fastpe compare --study` can also run on a cluster. Finished runs are not repeated:
-    to continue an interrupted study, run the same command again.
+    The command trains the paper's four encodings, nope and learned at length 50, bidirectional and causal, and tests
+    them at 50, 100 and 200. It prints the errors with intervals, the paper's errors, reference points, and a verdict
+    with its reason for each of the paper's claims. The command writes these files to the folder --out: the page
+    report.html, the tables, and a study.toml, which `fastpe compare --study` can also run on a cluster. Finished runs
+    are not repeated: to continue an interrupted study, run the same command again.
     """
     from fastpe.experiments import table5 as experiment
     from fastpe.experiments.claims_report import SMALL
@@ -74,9 +74,9 @@ def table5(
 def tables(out: Path, as_json: bool) -> None:
     """Check tables 1 to 4 of Li (2025), cell by cell, without training.
 
-    Prints for each cell the paper's entry, the computed value, a verdict and its reason, and writes tables.md,
-    tables.json and tables.html into --out. The exit status is 1 if a value lies outside its stored interval. `fastpe
-    theory --claims` prints the claims that the cells depend on.
+    For each cell, the command prints the paper's entry, the computed value, a verdict and its reason. It writes
+    tables.md, tables.json and tables.html into --out. The exit status is 1 if a value lies outside its stored interval.
+    `fastpe theory --claims` prints the claims that the cells depend on.
     """
     from fastpe.base import files
     from fastpe.experiments import tables_report

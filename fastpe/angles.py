@@ -30,7 +30,8 @@ _TURN = 2 * np.pi
 
 
 def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before: Any = None) -> Array:
-    """Return the angles of Selective RoPE: frequencies times running sums, over tokens, of a small network's outputs.
+    """Return the angles of Selective RoPE. A small network has outputs for each token; the angles are the frequencies
+    times the running sums of these outputs.
 
     First x is normalised to x^: the channels of each head are divided by the square root of (the sum of their squares
     + 1e-6). Then the angles of token t, modulo 2 pi, are::

@@ -11,13 +11,12 @@
     look_back           the rotary offset of every query and key, as an array for inspection
 
 A band has a rotary position for every query and every key. For each query it also has the range of keys to which it
-applies.
-The rotary offset of query i and key j is queries[i] - keys[j]. Attention with bands computes about as many tiles as
-attention without them, and uses O(N) memory. Keys that are in no band are hidden, and take no time. Pass keys that are
-not rotated, also if they are in a key/value cache. Rotary positions are multiplied by theta in float64, so at position
-p the rounding error of the angles is about 1e-16 p theta radians.
+applies. The rotary offset of query i and key j is queries[i] - keys[j]. Attention with bands computes about as many
+tiles as attention without them, and uses O(N) memory. Keys that are in no band are hidden, and take no time. Pass keys
+that are not rotated; a key/value cache must also store keys that are not rotated. Rotary positions are multiplied by
+theta in float64, so at position p the rounding error of the angles is about 1e-16 p theta radians.
 
-A `fastpe` model trained with rope reads longer inputs with bands as `fastpe.Banded`, and on the command line with
+To let a fastpe model that was trained with `rope` read longer inputs, use `fastpe.Banded`, or on the command line
 ``fastpe evaluate RUN --bands self_extend:group=4,window=32``.
 
 >>> import fastpe
@@ -285,7 +284,7 @@ def lm_infinite(
 def streaming(
     queries: int, keys: int | None = None, *, start: int = 4, recent: int = 2000, offset: Any = None
 ) -> tuple[Band, ...]:
-    """StreamingLLM: a query sees the latest keys, and the first keys as if they were directly before them. Causal.
+    """StreamingLLM: a query sees the latest keys, and the first keys at positions directly before them. Causal.
 
     The keys in between are hidden. StreamingLLM drops them from its key/value cache, and numbers the remaining
     start + recent keys consecutively. Ordinary rotary attention on such a cache gives the same result as these bands,

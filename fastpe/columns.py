@@ -40,7 +40,8 @@ _LEAST_NORM = 1e-6
 
 
 def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
-    """Return the key offsets -C_j of the forgetting transformer: C_j is the sum of log sigmoid(logit_t) over t <= j.
+    """Return the key offsets -C_j of the forgetting transformer, where C_j is the sum of log sigmoid(logit_t) over t <=
+    j.
 
     In the paper, the score of query i and key j has the term C_i - C_j: the logarithm of the product of the gates of
     tokens j + 1 to i. C_i is left out here, because it is the same for all keys of a query. This changes neither

@@ -55,7 +55,7 @@ def head_scores(weights: Iterable[Any], tokens: Any, *, start: int = 1, sink: in
     tokens : (B, N) int
         The tokens. For ``induction``, take random tokens twice.
     start : int
-        The first query of the means. The query 0, which sees only itself, tells nothing.
+        The first query of the means. Query 0 sees only itself, so its weights carry no information.
     sink : int
         The number of keys whose weight is ``sink``.
 
@@ -139,9 +139,10 @@ def _sums(weights: Array, ids: Array, first: int, sink: int) -> tuple[dict[str, 
 def frequency_use(q: Any, k: Any, *, rotated: int, pairs: str = "interleaved", scale: float | None = None) -> Array:
     """Return how much each pair of rotated channels can contribute to the score, by head.
 
-    It is ``s mean_i |q_i^p| mean_j |k_j^p|``, where q^p has the two channels of the pair p. By the Cauchy-Schwarz
-    inequality, this bounds the mean contribution of the pair to the scores, at whatever angles the pair is rotated.
-    A pair with a large bound is not necessarily used to attend by position.
+    For the pair p this is ``s mean_i |q_i^p| mean_j |k_j^p|``, where q_i^p has the two channels of the pair in query i,
+    and k_j^p those in key j. By the Cauchy-Schwarz inequality, this bounds the mean contribution of the pair to the
+    scores, at whatever angles the pair is rotated. A pair with a large bound is not necessarily used to attend by
+    position.
 
     Parameters
     ----------

@@ -116,8 +116,7 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
         The number of each token's document. Tokens of a document must be adjacent: an id that occurs again later starts
         another document.
     cu_seqlens : (documents + 1,) int
-        To be passed in place of `ids`: the start of each document, the first of which is 0, then the end of the last
-        document.
+        An alternative to `ids`: the start of each document (0 for the first), followed by the end of the last document.
 
     Returns
     -------

@@ -25,7 +25,7 @@ __all__ = ["dual_chunk", "llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"]
 def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array:
     """Return the factor max(ln(i + 1) / ln(train_length), 1) for a query at position i.
 
-    It keeps attention over more keys than in training about as sharp as in training.
+    With this factor, attention over more keys than in training is about as sharp as in training.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
 def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: Any = "float32") -> Array:
     """Return the factor 1 + strength ln(1 + floor((i + 1) / every)) for a query at position i.
 
-    Llama 4 uses it in its layers without positions.
+    Llama 4 uses this factor in its layers without position encoding.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
 def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.1, dtype: Any = "float32") -> Array:
     """Return the factor 1 + strength ln(1 + floor(i / train_length)) for a query at position i.
 
-    Ministral 3 and Mistral 4 use it.
+    Ministral 3 and Mistral 4 use this factor.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
 def ssmax(scale: Any, positions: Any) -> Array:
     """Return the factor scale_h ln(i + 1) of Scalable-Softmax, for head h and a query at position i.
 
-    It keeps a peak of the attention weights sharp for any number of keys.
+    With this factor, a peak of the attention weights stays sharp for any number of keys.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from fastpe.base.random import Stream
 from fastpe.encodings import catalogue, registry
 from fastpe.encodings.catalogue import Entry
 from fastpe.encodings.encoding import FUNCTIONS, OUTCOMES, Encoding
-from fastpe.encodings.slots import SLOTS
+from fastpe.encodings.slots import NOTATION, SLOTS
 from fastpe.pictures.atlas import prose
 from fastpe.pictures.atlas.card import Card, card
 from fastpe.tasks import frame
@@ -172,7 +172,7 @@ def _encoding(entry: Entry) -> str:
     if entry.use_when:
         parts.append(_raw(f'<p class="use-when"><strong>Use it when</strong> {prose.inline(entry.use_when)}.</p>'))
     if told.formula:
-        parts += ["## Formula\n", _raw(told.formula)]
+        parts += ["## Formula\n", _raw(told.formula), f"{_text(NOTATION)} See [Slots](/reference/slots.md).\n"]
     parts += ["## Picture\n", _pictures(shown), _usage(shown)]
     parts += ["## Facts\n", _facts(shown), _options(encoding.options)]
     if told.rest:

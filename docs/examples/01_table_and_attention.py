@@ -2,9 +2,9 @@
 What an encoding does to attention
 ==================================
 
-A transformer without positions sees a bag of tokens. This example shows how three encodings change the weights of
-attention for the same queries and keys: ALiBi adds a bias to the scores, RoPE rotates queries and keys, and the
-sinusoidal table is added to the embeddings.
+Without a position encoding, the score of two tokens does not depend on where they are. This example shows how three
+encodings change the weights of attention for the same queries and keys: ALiBi adds a bias to the scores, RoPE rotates
+queries and keys, and the sinusoidal table is added to the embeddings.
 """
 
 import matplotlib.pyplot as plt
@@ -62,7 +62,7 @@ figure.colorbar(image, label="square root of the weight")
 # construction. RoPE gives each pair of positions a score that depends only on their offset, so the pattern is constant
 # along diagonals. With the sinusoidal table the pattern also depends on the absolute position.
 #
-# The same as curves: the weights of the last query.
+# The following curves show the weights of the last query.
 
 figure, panel = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for name in names:

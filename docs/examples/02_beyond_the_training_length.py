@@ -22,7 +22,7 @@ print(found)
 
 # %%
 # `found.plot` draws the share of answers that are entirely right: a line for the mean of each encoding, a thin line for
-# each seed. The lengths beyond training are shaded.
+# each seed. Lengths beyond the training length are shaded.
 
 figure = found.plot()
 

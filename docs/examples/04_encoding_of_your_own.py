@@ -3,8 +3,8 @@ An encoding of your own, with a learned parameter
 =================================================
 
 An encoding is a file: a docstring, the formula in NumPy, and a record that names the slots. ``fastpe check --template``
-prints such a file to start from. This example adds a penalty that saturates: far keys all cost the same, and the model
-learns how much and from which distance on.
+prints such a file to start from. This example adds a penalty that saturates: all far keys get the same penalty, and the
+model learns its size and the distance from which it applies.
 """
 
 import tempfile

@@ -2,8 +2,9 @@
 A learned bias in a PyTorch training loop
 =========================================
 
-PyTorch's fast attention has no gradient for a bias that is shared by positions, as in T5. `fastpe.torch.attention` has,
-and never forms the matrix of all pairs. This example needs PyTorch: ``pip install -e ".[torch]"``.
+PyTorch's fast attention has no gradient for a bias that is shared by positions, as in T5. `fastpe.torch.attention`
+computes this gradient, and never stores the matrix of all pairs. This example needs PyTorch: ``pip install -e
+".[torch]"``.
 """
 
 # Needs: torch
@@ -61,7 +62,7 @@ for _ in range(200):
 print(f"loss {losses[0]:.2f} -> {losses[-1]:.3f}; a guess has {np.log(symbols):.2f}")
 
 # %%
-# What the bias has learned: some head looks three steps back.
+# The learned bias: at least one head attends to the position three steps back.
 
 after = encoding(length)["bias"].detach().numpy()
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")

@@ -2,8 +2,8 @@
 A Hugging Face model by one line
 ================================
 
-Any model of transformers that takes its attention from the library's interface can attend by fastpe. This example uses
-a small Llama with random weights, so nothing is downloaded. It needs PyTorch and transformers.
+Any model that uses the attention interface of transformers can compute its attention with fastpe. This example uses a
+small Llama with random weights, so nothing is downloaded. It needs PyTorch and transformers.
 """
 
 # Needs: torch, transformers
@@ -24,8 +24,8 @@ model = LlamaForCausalLM(config).eval()
 tokens = torch.randint(128, (1, 512))
 
 # %%
-# The line: register fastpe once, then choose it by name. `from_pretrained` accepts the same name as
-# ``attn_implementation="fastpe"``.
+# Register fastpe once; a model then needs only one line, which chooses fastpe by name. `from_pretrained` accepts the
+# same name as ``attn_implementation="fastpe"``.
 
 fastpe.torch.register_transformers()
 
@@ -52,7 +52,8 @@ print(
 print("generated:", model.generate(tokens[:, :8], max_new_tokens=6, do_sample=False, pad_token_id=0)[0, 8:].tolist())
 
 # %%
-# Time of a forward pass against the length. Eager attention forms the matrix of all pairs; fastpe does not.
+# The time of a forward pass as a function of the length. Eager attention stores the matrix of all pairs; fastpe does
+# not.
 
 lengths, times = (256, 512, 1024), {"eager": [], "fastpe": []}
 for name, own in times.items():

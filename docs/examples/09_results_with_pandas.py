@@ -24,8 +24,8 @@ small = {
 }  # fmt: skip
 
 # %%
-# A small study: three encodings, two tasks, three seeds. The tasks differ in what they need: counting generalises
-# beyond the training length, order does not.
+# A small study: three encodings, two tasks, three seeds. The tasks differ in what they need: models that count
+# generalise beyond the training length, and models that use the order do not.
 
 folder = Path(tempfile.mkdtemp()) / "study"
 found = fastpe.compare(

@@ -2,9 +2,9 @@
 Positions of a Hugging Face model
 =================================
 
-Exchange the rotary positions of a model of transformers, without training it again, and measure what its heads attend
-to. The example trains a small Llama on random tokens that are repeated, so nothing is downloaded. It needs PyTorch and
-transformers.
+This example replaces the rotary positions of a model of transformers, without training it again, and measures what its
+heads attend to. It trains a small Llama on random tokens that are repeated, so nothing is downloaded. It needs PyTorch
+and transformers.
 """
 
 # Needs: torch, transformers
@@ -69,7 +69,7 @@ plt.show()
 # %%
 # Beyond the training length
 # --------------------------
-# The model was trained on 48 tokens, and reads 192. `rotated` exchanges its positions for one pass.
+# The model was trained on 48 tokens, and reads 192. `rotated` replaces its positions for one forward pass.
 
 schemes = {
     "as trained": {},
@@ -96,7 +96,7 @@ plt.show()
 # %%
 # Only some heads
 # ---------------
-# Which heads need positions? Take the rotation away from one head after the other.
+# Which heads need positions? Remove the rotation from one head after the other.
 
 with torch.no_grad():
     print(f"intact: {loss_of(tokens, 24).mean():.3f}")

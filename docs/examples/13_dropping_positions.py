@@ -47,8 +47,8 @@ with_positions = fastpe.TrainConfig("rope", **data, **model, **training, samples
 runs = {"rope": fastpe.train(with_positions, out=folder / "rope", progress=False)}
 
 # %%
-# Then the same weights without positions, for a fifth of the updates. All weights are carried over. The control has no
-# positions from the start, and as many updates in all.
+# Then the same weights without positions, for a fifth of the updates. All weights are copied. The control is a model
+# that has no positions from the start, and the same total number of updates.
 
 dropped = fastpe.TrainConfig.starting_from(folder / "rope", "nope", **training, samples=960)
 runs["rope, then nope"] = fastpe.train(dropped, out=folder / "dropped", progress=False)

@@ -3,8 +3,8 @@ FlexAttention with gradients on a CPU
 =====================================
 
 PyTorch's FlexAttention takes a function that changes the score of a query and a key. On a CPU it has no gradients.
-`fastpe.torch.flex_attention` has them, also for tensors that the function captures. This example needs PyTorch:
-``pip install -e ".[torch]"``.
+`fastpe.torch.flex_attention` has gradients, including those of tensors that the function captures. This example needs
+PyTorch: ``pip install -e ".[torch]"``.
 """
 
 # Needs: torch
@@ -38,7 +38,7 @@ block_mask = create_block_mask(causal, None, None, length, length)
 
 # %%
 # `flex_report` tells how a call is computed. A function of the distance becomes a bias, in O(N) memory. A square of the
-# score has no such form: PyTorch computes it, for some queries at a time.
+# score cannot become a slot: PyTorch computes it, for some queries at a time.
 
 q = torch.zeros(1, heads, length, width // heads)
 print(flex_report(q, q, q, by_distance, block_mask), end="\n\n")

@@ -19,7 +19,7 @@ INSTALL = "not installed: pip install -e '.[peers]' from a clone of fastpe"
 
 
 def joined_parameters(model: Transformer) -> dict[str, Array]:
-    """Copies of a model's parameters, with query, key and value maps joined into one, as in other libraries.
+    """Copies of a model's parameters, with query, key and value projections joined into one, as in other libraries.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _score_mask(config: ModelConfig, slots: Mapping[str, Array], length: int) ->
 
 
 def torch_weights(model: Transformer) -> dict[str, Any]:
-    """Copies of the model's parameters as PyTorch leaf tensors, with query, key and value maps joined into one."""
+    """The model's parameters as PyTorch leaf tensors, with query, key and value projections joined into one."""
     import torch
 
     return {name: torch.tensor(value, requires_grad=True) for name, value in joined_parameters(model).items()}

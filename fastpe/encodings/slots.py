@@ -125,7 +125,7 @@ class Slot:
 
 SLOTS: Mapping[str, Slot] = {
     "table": Slot("(N, C)", "added to the embeddings", shape=_rows),
-    "qk_table": Slot("(N, C)", "added to the input of every layer's query and key maps", shape=_rows),
+    "qk_table": Slot("(N, C)", "added to the input of every layer's query and key projections", shape=_rows),
     "taps": Slot("(K, C)", "depthwise convolution over the sequence, added at the input", "alone"),
     "rotors": Slot("(H or 1, N or 1, D/b, b, b)", "maps blocks of b channels of query and key", "alone"),
     "polar": Slot("(H or 1, D)", "turns each channel into a radius and an angle; holds the phases of keys", "alone"),
@@ -152,6 +152,14 @@ SLOTS: Mapping[str, Slot] = {
 }
 """Name -> slot. For positions that depend on the tokens (documents that restart at 0, positions of digits), gather rows
 of a slot, as in ``table[positions]`` and ``angles[:, positions]``. The setting `positions` of a model does this."""
+
+
+NOTATION = (
+    "A position encoding provides a few small arrays, its slots. Each slot acts at one fixed point of a transformer. "
+    "Unless the page says otherwise, N is the number of positions, C the width of the model, H the number of heads, "
+    "D the width of a head, s the scale 1/sqrt(D), and S_ij the score of query i and key j before the softmax."
+)
+"""What pages of encodings do not explain. It is shown with every page."""
 
 
 OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.axes)

@@ -33,7 +33,7 @@ _OWN = {"causal", "window", "lengths", "tolerance", "return_lse"}
 _LISTED = "help(fastpe.attention) lists them"
 _ELSEWHERE = {
     "table": "is added to the embeddings",
-    "qk_table": "is added to the input of every layer's query and key maps",
+    "qk_table": "is added to the input of every layer's query and key projections",
     "taps": "is a depthwise convolution over the sequence, added to the embeddings",
     "enable_gqa": "is always on (k and v may have fewer heads than q)",
 }

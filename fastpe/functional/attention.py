@@ -90,7 +90,7 @@ def attention(
         ``growth``, ``counts``, ``rel_gain`` or ``reflectors``. See `fastpe.bands`.
     tolerance : float, optional
         Tiles of keys are skipped if, for each query, the skipped softmax weights provably sum to at most this value.
-        The default is a quarter of the dtype's precision; 0 skips nothing. See `kernels.attention`.
+        The default is a quarter of the dtype's precision; with 0, no tile is skipped. See `kernels.attention`.
     return_lse : bool
         Whether to also return the logarithm of the softmax denominator.
     **slots
@@ -135,8 +135,8 @@ def attention(
 
     **DAPE and PaTH.** With ``mlp_in`` (DAPE, `fastpe.reference.dape`) or ``reflectors`` (PaTH,
     `fastpe.reference.path`), half-precision inputs are computed in float32, and only the output is rounded. ``mlp_in``
-    has at most 63 taps. Reflections act on queries and keys after ``rotors``, ``angles`` and ``row_scale``. Tokens
-    whose keys are hidden still reflect; padding tokens do not.
+    has at most 63 taps. Reflections act on queries and keys after ``rotors``, ``angles`` and ``row_scale``. The
+    reflections include those of tokens whose keys are hidden, but not those of padding tokens.
 
     **Precision.** ``key_offset`` may contain sums over a long sequence (`fastpe.columns`). Precision is lost only if a
     mask hides keys whose offsets are far larger than the offsets of visible keys.

@@ -42,16 +42,16 @@ def to_hf(model: Transformer, folder: str | Path, *, architecture: str | None = 
         ``qwen2``       the same with windows in some layers
         ``smollm3``     the same with rope in some layers and nope in the others
         ``qwen3``       as ``llama``, with norms of queries and keys in each head
-        ``olmo2``       as ``llama``, with norms behind attention and feed-forward, and of all queries and keys
-        ``gemma2``      RMSNorm before and behind attention and feed-forward, geglu, scaled embeddings; rope
+        ``olmo2``       as ``llama``, with norms after attention and feed-forward, and of all queries and keys
+        ``gemma2``      RMSNorm before and after attention and feed-forward, geglu, scaled embeddings; rope
         ``phi3``        as ``llama``, with rope that rotates some channels of a head
         ``stablelm``    layer norm, swiglu; rope; no biases
         ``mpt``         layer norm, gelu; ALiBi; hidden width 4 times the width; no biases
         ==============  =======================================================================================
 
         Only if it is named: ``bloom``, which has layer norm, gelu_tanh, ALiBi, and a hidden width of 4 times the width.
-        BLOOM has a norm behind the embeddings, which very small embeddings turn into a factor: do not cast such a model
-        to float16.
+        BLOOM has a norm after the embeddings. Export makes the embeddings so small that this norm only multiplies them
+        by a constant: do not cast such a model to float16.
     eos : str, optional
         The symbol that ends a text and is also the padding. By default byte 0 for bytes, and none for characters. A
         symbol that occurs in texts, such as a line break, is left out when transformers decodes without special tokens.

@@ -169,7 +169,8 @@ class Family:
     on_request : bool
         Whether a model is written in this architecture only if the user names it.
     small_embeddings : bool
-        Whether there is a norm behind the embeddings, which very small embeddings turn into a factor (BLOOM).
+        Whether there is a norm after the embeddings (BLOOM). Very small embeddings make it a multiplication by a
+        constant.
     biases : bool
         Whether there are biases if config.json does not say so.
     """

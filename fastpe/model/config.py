@@ -80,8 +80,9 @@ class ModelConfig:
     options : dict
         The encoding's options by name. In a sum or pattern, a name has the form ``"encoding.option"``, such as
         ``"rope@far.base"``.
-    Model width C, number of attention heads H (a divisor of C), number of layers (at most 10,000), and hidden width of
-    the feed-forward network.
+    width, heads, layers, hidden : int
+        Model width C, number of attention heads H (a divisor of C), number of layers (at most 10,000), and hidden width
+        of the feed-forward layer.
     causal : bool
         Whether a position attends only to itself and to earlier positions.
     sight : str
@@ -89,7 +90,7 @@ class ModelConfig:
         the query's chunk of C positions; or a pattern over layers, such as ``"window:512*5,all"`` (see
         `fastpe.model.sight`). In a causal model, a query never attends to later keys.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu", "relu2", "geglu"}
-        Activation of the feed-forward network. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation.
+        Activation of the feed-forward layer. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation.
         `relu2` is the square of `relu` (So et al. 2021, arXiv:2109.08668). `swiglu` and `geglu` (Shazeer 2020,
         arXiv:2002.05202) have two input matrices W and V in place of one: the hidden activations are
         ``f(z @ W) * (z @ V)``, where f is silu or `gelu_tanh`.
@@ -97,11 +98,11 @@ class ModelConfig:
         Normalisation of the inputs of attention and feed-forward (rmsnorm: Zhang and Sennrich 2019, arXiv:1910.07467);
         `norm_placement` has other places. The constant under the root is `norm_eps`.
     final_norm : bool
-        Whether there is another normalisation before the head.
+        Whether there is another normalisation before the output head.
     bias : bool
         Whether linear layers and layer norms have biases.
     tied : bool
-        Whether the head is the transposed token embedding; needs a vocabulary.
+        Whether the output head is the transposed token embedding; needs a vocabulary.
     dropout : float
         Dropout probability, in [0, 1), in `Adam.step` and `Transformer.loss_and_grads`. Dropout applies to the input
         (after the table is added), to the outputs of attention and feed-forward, and to the attention weights. Which
@@ -349,7 +350,7 @@ class ModelConfig:
 
     @property
     def head_width(self) -> int:
-        """Width D of one head: `head_dim`, or ``width / heads``.
+        """Width D of one head: `head_dim` if it is set, otherwise ``width / heads``.
 
         >>> ModelConfig("rope", width=64, heads=4, head_dim=32).head_width
         32
@@ -358,7 +359,7 @@ class ModelConfig:
 
     @property
     def key_value_heads(self) -> int:
-        """Number of heads of keys and values: `key_heads`, or `heads`.
+        """Number of heads of keys and values: `key_heads` if it is set, otherwise `heads`.
 
         >>> ModelConfig("rope", heads=4, key_heads=2).key_value_heads, ModelConfig("rope", heads=4).key_value_heads
         (2, 4)
@@ -367,7 +368,7 @@ class ModelConfig:
 
     @property
     def has_qkv_bias(self) -> bool:
-        """Whether the projections of queries, keys and values have biases: `qkv_bias`, or `bias`."""
+        """Whether query, key and value projections have biases: `qkv_bias` if it is set, otherwise `bias`."""
         return self.bias if self.qkv_bias is None else self.qkv_bias
 
     @property
@@ -381,7 +382,7 @@ class ModelConfig:
 
     @property
     def position_range(self) -> int | None:
-        """L if positions are drawn from 0 .. L - 1, or if sequences begin at random rows of a table of L; else None."""
+        """L if positions are drawn from 0 .. L - 1, or if sequences begin at random rows of L rows; otherwise None."""
         drawn = self.positions != "usual" and self.rule is None
         return int(self.positions.partition(":")[2]) if drawn else None
 

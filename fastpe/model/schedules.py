@@ -119,7 +119,8 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``encoding``, ``options`` and ``sight``, as `fastpe.ModelConfig` and `fastpe.TrainConfig` take them.
+        The settings ``encoding``, ``options`` and ``sight`` (which keys each layer sees: its windows or chunks), as
+        `fastpe.ModelConfig` and `fastpe.TrainConfig` take them.
 
     Raises
     ------

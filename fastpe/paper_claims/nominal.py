@@ -107,7 +107,7 @@ def logit_bounds(
     vector : float
         B_r, a bound of the norms of the vectors of offsets.
     weight : float
-        C_W, a bound of the spectral norms of the query and key maps.
+        C_W, a bound of the spectral norms of the query and key projections.
     head_width : int
         dk.
     direction : float

@@ -84,7 +84,7 @@ def model_forward(
         - ``table`` (N, C) or (B, N, C) is added to the embeddings;
         - ``taps`` (K, C) are the taps of a depthwise convolution of the embeddings. The padding is zeros, in a causal
           model only before the first row;
-        - ``qk_table`` (N, C) is added to the input of the query and key maps of every layer.
+        - ``qk_table`` (N, C) is added to the input of the query and key projections of every layer.
 
         All other slots, such as ``bias`` (H, 2N-1), are arguments of attention. If each layer has its own mapping,
         ``table`` and ``taps`` are read from the first one.
@@ -135,8 +135,8 @@ def model_loss_and_grads(
     loss : scalar
     gradients : dict of arrays by parameter
     slot_gradients : dict of arrays by slot, or a list of one dict per layer
-        The gradients of all given slots that have one. If `slots` is one mapping for all layers, this is one dict. The
-        gradient of a slot that acts in every layer is then the sum over layers.
+        The gradients of the given slots, without those that have no gradient. If `slots` is one mapping for all layers,
+        this is one dict. The gradient of a slot that acts in every layer is then the sum over layers.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     loss, loss_pullback = _loss_vjp(config, prediction, y, weights)
@@ -151,7 +151,7 @@ def model_gradient_sizes(
     """Return, for every entry of the gradients of `model_loss_and_grads`, the sum of the absolute values of its terms.
 
     This sum is a scale for the rounding error of the entry. It is not zero even if the entry is exactly zero in theory,
-    like the gradient of a key map's bias.
+    like the gradient of a key projection's bias.
 
     The terms are those of all sums within one block. A block is an attention, a feed-forward network, the two of a
     parallel layer together, or the part before or after all layers. The gradient of a block's output counts as one

@@ -46,10 +46,10 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
 
     PaTH is defined beyond the training length. A product of reflections does not decay with the distance.
 
-    ``fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)`` computes the same in tiles, in O(N) memory.
-    It passes the vector x of each query from tile to tile. The backward pass needs these vectors again. It cannot
-    recompute them from later ones, because H_j has no inverse at beta = 1. So one vector is stored for each query and
-    tile of keys.
+    ``fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)`` computes the same in tiles. It passes the
+    vector x of each query from tile to tile, in O(N) memory. The backward pass needs these vectors again. It cannot
+    recompute them from later ones, because H_j has no inverse at beta = 1. So if gradients are computed, one vector is
+    stored for each pair of a query and a tile of keys, which is more than O(N) memory.
 
     References
     ----------

@@ -16,9 +16,10 @@ value.
   answer has n + 1 digits. A reversed number ends with its leading zeros. Not counting these zeros, the numbers of
   digits of `a` and `b` are independent, and uniform in 1 .. n.
 
-**Positions**: "digits:K" (Abacus) numbers the digits within each number, and is meant for "reversed" digits.
-"coupled:L" gives digits of the same place value the same position. With "ordinary" digits, "coupled:L" needs `padded`.
-Without it, the position of the answer's first digit would depend on the number of digits of the sum.
+**Positions**: these are values of the setting `positions` (`--positions`). "digits:K" (Abacus) gives each digit its
+place within its number (in training, plus a random number of up to K); it is meant for "reversed" digits. "coupled:L"
+gives digits of the same place value the same position, which is at most L. With "ordinary" digits, "coupled:L" needs
+`padded`. Without it, the position of the answer's first digit would depend on the number of digits of the sum.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers" (binary,
 ordinary; there the "=" counts towards the length); reversed as in Zhou et al. 2024, "Transformers can achieve length

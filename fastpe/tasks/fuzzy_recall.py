@@ -3,8 +3,8 @@
 **Sequence**: begin, padding, pairs of a key and its value, and the last pair without the last token of its value. Each
 sequence has a list of different keys with their values; pairs are drawn from it uniformly, and the last pair is one of
 the earlier pairs. A key has 1 to `size` different symbols of 0 .. V/2 - 1, a value 1 to `size` different symbols of V/2
-.. V - 1; all sizes are equally likely. If a key occurred before, its last token has the first token of its value as the
-label, and each token of its value the next one; other tokens have no label.
+.. V - 1; all sizes are equally likely. If a key occurred before, the label of its last token is the first token of its
+value, and the label of each token of the value is the next token of the value. Other tokens have no label.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 2/V for a label.
 **Shortcut**: the value of any key of the list.

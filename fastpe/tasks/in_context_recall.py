@@ -3,7 +3,7 @@
 **Sequence**: begin, pairs of a key and its value, and one more key. Keys are independent and uniform in 0 .. V/2 - 1;
 for each sequence, every key has a uniform value in V/2 .. V - 1. The last key is that of an earlier pair. The label of
 a key that occurred before is its value; other tokens have no label. With `noise`, a pair is replaced by two noise
-symbols with this probability, unless all pairs would be.
+symbols with this probability; at least one pair is kept.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 2/V for a label.
 **Shortcut**: the value of any earlier pair.

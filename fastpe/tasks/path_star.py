@@ -8,8 +8,8 @@ follow from the edges. `fastpe evaluate --by-place` shows the tokens separately.
 **Chance**: 1/N for a token, where N is the number of different nodes.
 **Shortcut**: any of the D arms, 1/D for an entire answer.
 **A control that must fail**: with the right tokens before each token as the input (teacher forcing), models of any size
-stay at the shortcut: they learn to follow edges, which explains all tokens but the second, and nothing remains that
-teaches the second one. The reversed answer, from the goal to the centre, can be learned.
+stay at the shortcut. They learn to follow edges, which predicts all tokens except the second. The second token alone
+then gives too little signal to learn from. The reversed answer, from the goal to the centre, can be learned.
 
 **Options**
 - `arms`: D.

@@ -5,7 +5,8 @@ from the top to the bottom, end. An action is `pop`, which does nothing on an em
 size of the first stack is uniform from 1 to the length; bits and actions are independent and uniform. Inputs that leave
 no bit are not drawn.
 **Metric**: share of exactly correct answers; share of correct tokens.
-**Chance**: 1/2 for a token; 2^-h for an answer of h bits, times the probability of h, at the likeliest h.
+**Chance**: 1/2 for a token; for an entire answer, the largest value over h of 2^-h times the probability that the
+answer has h bits.
 **Without positions**: the task is deterministic context-free. The source's transformers learn it at the training
 lengths only.
 

@@ -12,8 +12,8 @@ needs to learn only its labels.
 **Shortcut**: the likeliest label for the symbol and its place.
 **Made for causal models**: later symbols reveal the labels.
 **Without positions**: the languages 3, 5 and 6 need counts modulo 2 or 3, which limited averages over the sequence
-cannot give at all lengths. The languages 1, 4 and 7 can be expressed with counts and a few previous tokens. Language 2
-alternates, which its last symbol already shows.
+cannot give at all lengths. The languages 1, 4 and 7 can be expressed with counts and a few previous tokens. In language
+2, zeros and ones alternate, so the last symbol determines the next.
 
 **Options**
 - `grammar`: 1 to 7.

@@ -8,8 +8,8 @@ different. An answer may list the names in any order; training uses that of the 
 **Chance**: 1/M for a token, where M is the number of different names.
 **Shortcuts**: the name that is assigned the value itself, then guesses. With one chain, the names of all statements in
 their order are the answer, and nothing needs to be followed.
-**Without positions**: a chain of h hops needs h lookups one after the other, by a number of layers of order log h, if
-lookups are joined pairwise, or h. Two layers should fail for 4 hops and more.
+**Without positions**: a chain of h hops needs h lookups one after the other. These take h layers, or a number of layers
+of order log h if lookups are joined pairwise. Two layers should fail for 4 hops and more.
 
 **Options**
 - `hops`: h, the number of assignments of a name to another in a chain.

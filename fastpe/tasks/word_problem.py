@@ -7,10 +7,10 @@ permutations of S3, S5 and A5 are numbered in the lexicographic order of their o
 **Chance**: 1/G for a label, where the group has G elements; for transpositions, the likeliest product at each place.
 **Shortcut**: the first label is the input.
 **Without positions**: S5 and A5 are complete for NC1, and transformers of a fixed depth are in TC0. Unless both are
-equal, the number of layers must therefore grow with the length. Z60, S3 and A4xZ5 are solvable: a constant depth is
-enough, and for all groups one of order log N (Liu et al. 2022, "Transformers learn shortcuts to automata"). At lengths
-to about 20, models with enough layers learn all groups, so the number of layers at which a length is solved is the
-result to report.
+equal, the number of layers must therefore grow with the length. Z60, S3 and A4xZ5 are solvable groups: a constant depth
+is enough for them. A depth of order log N is enough for all groups (Liu et al. 2022, "Transformers learn shortcuts to
+automata"). At lengths to about 20, models with enough layers learn all groups, so the number of layers at which a
+length is solved is the result to report.
 
 **Options**
 - `group`: S3, Z60, A4xZ5, A5 or S5, of 6, 60, 60, 60 and 120 elements.

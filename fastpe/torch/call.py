@@ -43,10 +43,11 @@ def attention(
 ) -> Any:
     """`fastpe.attention` for tensors, differentiable with respect to all floating tensors that require gradients.
 
-    It is an operator of PyTorch's dispatcher, and works with `torch.compile`, `torch.export`, `torch.func.grad`,
-    `torch.func.vjp`, `torch.vmap` (mapped samples become one call where possible) and checkpointing. It uses
-    `torch.get_num_threads` threads, or fewer if `numba.set_num_threads` says so. As in `fastpe.attention`, NaN and
-    infinity affect only the queries that see the affected key. See `fastpe.attention` for the table of slots.
+    This function is an operator of PyTorch's dispatcher, and works with `torch.compile`, `torch.export`,
+    `torch.func.grad`, `torch.func.vjp`, `torch.vmap` (one call computes all mapped samples where possible) and
+    checkpointing. The number of threads is `torch.get_num_threads()`, or that of `numba.set_num_threads` if this is
+    smaller. As in `fastpe.attention`, NaN and infinity affect only the queries that see the affected key. See
+    `fastpe.attention` for the table of slots.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def attention(
     -------
     out : (B, H, N, Dv) tensor
         In q's dtype; under `torch.autocast`, in autocast's dtype. It can be differentiated once. A second derivative
-        raises an error, also where PyTorch would otherwise treat the first derivative as a constant.
+        raises an error, even where PyTorch would otherwise treat the first derivative as a constant.
     lse : (B, H, N) tensor
         Only if `return_lse`. It is differentiable, and float32 if q has half precision.
 
@@ -141,8 +142,9 @@ def two_sided(
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv) tensors, or with fewer axes
         As for `attention`, with as many queries as keys.
     before, after : (H or 1, N) tensors, optionally after an axis B
-        Running sums that reduce the weights of keys before the query and of keys after it, preferably in float64. For
-        logits x of gates, they are ``-logsigmoid(x.double()).cumsum(-1)``. NumPy arrays are constants.
+        Running sums that reduce the weights of keys before the query and of keys after it, preferably in float64. If x
+        are the logits of forget gates, the running sums are ``-logsigmoid(x.double()).cumsum(-1)``. NumPy arrays are
+        constants.
     window, lengths, tolerance, return_lse, **options
         As for `fastpe.columns.two_sided`, with tensors in place of arrays.
 

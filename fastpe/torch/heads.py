@@ -27,14 +27,14 @@ def head_scores(
     The scores are ``previous``, ``duplicate``, ``induction``, ``sink``, ``distance`` and ``entropy``, as
     `fastpe.heads.head_scores` defines them. Attention weights are computed for a block of queries at a time, so that
     their memory grows in proportion to the number of tokens. (For layers with a sliding window, transformers itself
-    makes a mask of N x N booleans.) In a block of `rotated`, the weights are those of the exchanged
-    positions.
+    makes a mask of N x N booleans.) Inside a ``with`` block of `rotated`, the weights are those with the positions that
+    `rotated` sets.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        A causal language model of transformers 5 that attends through the interface of `register_transformers`.
-        Dropout of weights is left out. For other dropout, call ``model.eval()`` before.
+        A causal language model of transformers 5 that attends through the interface of `register_transformers`. No
+        dropout is applied to attention weights. To switch off all other dropout, call ``model.eval()`` first.
     tokens : (B, N) int tensor
         The tokens, without padding. To find induction heads, take T random tokens twice:
         ``torch.randint(V, (1, T)).repeat(1, 2)``.
@@ -46,7 +46,7 @@ def head_scores(
     Returns
     -------
     dict of (layers, heads) float64 tensors
-        Layers that attend, in the order of the forward pass.
+        The layers are those that compute attention, in the order of the forward pass.
 
     Raises
     ------

@@ -36,7 +36,8 @@ _observers: list[Observer] = []
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Call a function with the layer and its parts before the layer attends, in all models that attend by fastpe."""
+    """Call a function with the layer and its parts before the layer computes attention, in all models that use fastpe's
+    attention."""
     _observers.append(observer)
     try:
         yield

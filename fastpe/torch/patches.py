@@ -1,4 +1,5 @@
-"""`patch`, for BLOOM, MPT and Falcon. These models compute attention themselves; their ALiBi is one number per key."""
+"""`patch`, for BLOOM, MPT and Falcon. These models do not use transformers' attention interface. Their ALiBi is an
+array with one number for each key."""
 
 import inspect
 from collections.abc import Callable

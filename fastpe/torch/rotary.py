@@ -1,14 +1,14 @@
-"""`rotated`: the rotary positions of a Hugging Face model, exchanged while a `with` block runs.
+"""`rotated`, which replaces the rotary positions of a Hugging Face model inside a `with` block.
 
 Models of transformers rotate queries and keys by the cosines and sines that a module `rotary_emb` returns, then store
 the keys in the cache, and then attend. Inside `rotated`, this module returns the cosines and sines of position 0, which
 rotate nothing. So the cache has keys that are not rotated, and fastpe's attention rotates queries and keys by `bands`
 and `theta`.
 
-How a model rotates is observed, not read from its settings:
+fastpe does not read from the settings how a model rotates, but observes it:
 
-- `rotary_emb` marks its result. The function that applies it is wrapped: a layer whose call of this function has a
-  mark is a layer that rotates. All other layers stay as they are.
+- `rotary_emb` marks its result. The function that applies the result to queries and keys is wrapped. If a layer calls
+  this function with a marked result, the layer rotates. All other layers stay as they are.
 - The function is called once with unit vectors at position 1. Its result must be a rotation by the model's
   frequencies. It also shows which channels are pairs.
 - Attention must receive the queries and keys that the function returned, as their first channels.
@@ -47,10 +47,10 @@ def is_rotated(model: torch.nn.Module) -> bool:
 def rotated(
     model: torch.nn.Module, scheme: str | None = None, *, keep: Any = None, heads: Any = None, **options: Any
 ) -> Iterator[torch.nn.Module]:
-    """Exchange the rotary positions of a Hugging Face model while a ``with`` block runs.
+    """Replace the rotary positions of a Hugging Face model inside a ``with`` block.
 
-    Queries and keys are rotated by fastpe, and the weights of the model are not changed. After the block, also after an
-    error, the model is as before, bit for bit. Caches, generation, padding on the left, windows, soft caps, sinks,
+    Inside the block, fastpe rotates queries and keys; the weights of the model are not changed. After the block, even
+    after an error, the model is exactly as before. Caches, generation, padding on the left, windows, soft caps, sinks,
     dropout and gradients work as in the model itself. A cache that was filled in the block has keys that are not
     rotated: do not use it outside.
 
@@ -65,9 +65,10 @@ def rotated(
         - a function of `fastpe.bands`: ``"self_extend"``, ``"rerope"``, ``"leaky_rerope"``, ``"dual_chunk"``,
           ``"lm_infinite"`` or ``"streaming"``, with the model's own frequencies;
         - a rotary encoding of fastpe, such as ``"rope"``, ``"rope_linear"``, ``"rope_ntk"``, ``"rope_yarn"`` or
-          ``"rope_dynamic"``. Its frequencies replace those of the model, and its temperature that of the model. `base`
-          and `train_length` are those of the model, unless you pass others. Without `factor`, the frequencies follow
-          from the number of tokens that have been read so far, also when tokens are generated.
+          ``"rope_dynamic"``. Its frequencies and its temperature (a factor on queries and keys) replace those of the
+          model. `base` and `train_length` are those of the model, unless you pass others. Without `factor`, the
+          frequencies depend on the number of tokens that have been read so far, and therefore change while tokens are
+          generated.
 
         By default the positions are those of the model.
     keep : array of numbers or booleans that broadcasts to (layers, heads, R/2), optional
@@ -92,10 +93,10 @@ def rotated(
     TypeError, ValueError
         If an argument is wrong; if the model is in another `rotated` block, is compiled, or uses gradient
         checkpointing; if its rotary positions have the type "dynamic" or "longrope", whose frequencies change with the
-        length; or if it rotates in a way that fastpe cannot take over, such as multi-head latent attention (DeepSeek)
-        and models that normalise queries after rotating them. In the last case, the error is raised by the first
-        forward pass. A forward pass also raises it for ``output_attentions=True``, for a static cache, and for
-        positions that are not consecutive, such as those of packed documents.
+        length; or if it rotates in a way that fastpe cannot replace, as in multi-head latent attention (DeepSeek) or if
+        queries are normalised after they are rotated. In the last case, the error is raised by the first forward pass.
+        A forward pass also raises it for ``output_attentions=True``, for a static cache, and for positions that are not
+        consecutive, such as those of packed documents.
 
     See Also
     --------

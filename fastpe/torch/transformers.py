@@ -1,8 +1,8 @@
-"""`register_transformers`: attention and masks for Hugging Face models through their interface, named "fastpe".
+"""`register_transformers`, which registers attention and masks for Hugging Face models under the name "fastpe".
 
-In general, the mask alone says which keys a query sees, as in eager attention. Models for which transformers itself
-supports sdpa are different: as in sdpa, no mask is made for a causal layer, and `is_causal` says what a missing mask
-means. Models without support for sdpa do not set `is_causal` correctly, so it is not read for them.
+In general, the mask alone determines which keys a query sees, as in eager attention. Models for which transformers
+itself supports sdpa are different. As in sdpa, a causal layer may have no mask, and `is_causal` then determines whether
+later keys are hidden. Models without support for sdpa do not set `is_causal` correctly, so it is not read for them.
 """
 
 import inspect
@@ -50,9 +50,9 @@ def register_transformers(flex: bool = False) -> None:
     - ``output_attentions=True``, because fastpe never computes attention weights. (Pix2Struct's vision model does not
       ask its layers for them, so it returns None instead.)
     - Arguments of an attention function that fastpe does not know, such as ``head_mask`` or sparse ``indices``.
-    - Layers that take their attention from a table of classes, not from transformers' interface: GPT-Neo, Bark, Falcon,
-      SuperGlue, the text model of GIT, and the vision encoders of SAM, SAM-HQ and Data2Vec. They raise the error when
-      they are created.
+    - Layers that look up their attention in a table of classes instead of using transformers' interface: GPT-Neo, Bark,
+      Falcon, SuperGlue, the text model of GIT, and the vision encoders of SAM, SAM-HQ and Data2Vec. They raise the
+      error when they are created.
     - Models that make masks through the interface but compute attention themselves, such as BLOOM and MPT.
 
     For BLOOM, MPT and Falcon, use `patch`. ``bench/results/transformers.md`` in the repository lists every model class
@@ -62,8 +62,8 @@ def register_transformers(flex: bool = False) -> None:
     ----------
     flex : bool
         Whether models with ``attn_implementation="flex_attention"`` use `flex_attention` and `create_block_mask` of
-        this package, so that they can be trained on a CPU. Dropout and sinks remain unsupported: transformers refuses
-        them there.
+        this package, so that they can be trained on a CPU. Dropout and sinks remain unsupported, because transformers
+        raises an error for them with FlexAttention.
 
     Raises
     ------

@@ -93,8 +93,9 @@ class TrainConfig(ModelConfig):
     tokenizer : str, optional
         The SHA-256 of a tokenizer's file, if the task option `tokens` is the path of a tokenizer.json or "bpe:N". The
         path is stored as the word "tokenizer", because the run folder has a copy of the file.
-    The content of this file, which is neither stored nor compared. By default, it is read from the path, or the
-    tokenizer is trained on the text.
+    tokenizer_content : bytes
+        The content of this file, which is neither stored nor compared. By default, it is read from the path, or the
+        tokenizer is trained on the text.
     text_places : tuple of str, optional
         Paths at which the text is searched for, in this order; by default only `data`. The text must have the SHA-256
         `digest`. The paths are neither stored nor compared, because they do not change the results of a run.

@@ -139,8 +139,9 @@ def length_curve(
     documents : array_like (D + 1,) of int, optional
         Start index of each document, followed by T. If given, documents are the samples of the confidence intervals;
         otherwise blocks are. For a run folder, the default is the documents of its text, if there are several.
-    Number of bytes of the text without its first token, for bits per byte. By default, it is the sum of the bytes that
-    the tokens stand for, if the model has a vocabulary.
+    size : int, optional
+        Number of bytes of the text without its first token, for bits per byte. By default, it is the sum of the bytes
+        that the tokens stand for, if the model has a vocabulary.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional

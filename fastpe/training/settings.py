@@ -64,7 +64,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         ),
         "activation": Setting("Activation of the feed-forward layer.", ACTIVATIONS),
         "norm": Setting("Normalization before attention and feed-forward layer.", NORMS),
-        "final_norm": Setting("Add a normalization before the head."),
+        "final_norm": Setting("Add a normalization before the output head."),
         "norm_placement": Setting(
             "Place of the normalizations: before attention and feed-forward layer, after them, or both.", PLACEMENTS
         ),
@@ -82,7 +82,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "sinks": Setting("Give each head a learned score that takes weight from all keys, as in gpt-oss."),
         "bias": Setting("Use no biases in linear maps and layer norms."),
         "residual": Setting("Use no residual connections."),
-        "tied": Setting("Tie the head to the token embeddings."),
+        "tied": Setting("Tie the output head to the token embeddings."),
         "init": Setting("Rule for the initial weights.", INITS),
         "init_by_depth": Setting(
             "Divide the initial weights of projections that write to the residual stream by sqrt(2 x layers), as GPT-2 "

@@ -26,8 +26,8 @@ fine-tuning; in pre-training, all layers share one table.
 Positions, if given, are integers of shape (N, 2) or (B, N, 2): the row and the column of each token. The class token's
 position is ignored.
 
-**Past the training length**: undefined, or resized by `beyond`. The number of tokens does not matter, only whether each
-side of the grid fits in the window.
+**Past the training length**: undefined, or resized by `beyond`. The number of tokens does not matter: a longer sequence
+is possible if no side of its grid is longer than that of the window.
 
 **Resizing** moves the learned offsets 1, 2, 3, ... to 1, 1 + q, 1 + q + q^2, ..., where q is chosen so that the last
 offset reaches the end of the new grid. A cubic spline through the moved values is evaluated at whole offsets: near

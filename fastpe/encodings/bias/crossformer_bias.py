@@ -9,9 +9,9 @@ Source: Wang et al. 2021, "CrossFormer: A Versatile Vision Transformer Hinging o
 DynamicPosBias. As in the attention layers of this code, the network has no residual connections.
 
 **Slots**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets in a grid of h
-rows and w columns; `scores` (H, N, N) if positions are given. **Learns**, separately in every layer: `w_in` (2, K),
-`b_in` (K,), `w` (2, K, K), `b` (2, K), `w_out` (K, H), `b_out` (H,), and `norm_weight` and `norm_bias` (3, K) of the
-normalisations.
+rows and w columns. If positions are given, the slot is `scores` (H, N, N) instead. **Learns**, separately in every
+layer: `w_in` (2, K), `b_in` (K,), `w` (2, K, K), `b` (2, K), `w_out` (K, H), `b_out` (H,), and `norm_weight` and
+`norm_bias` (3, K) of the normalisations.
 
 **Initial values.** N(0, 0.02^2) for the maps, zeros for `b_in`, `b`, `b_out` and `norm_bias`, ones for `norm_weight`.
 
@@ -30,9 +30,9 @@ normalisation, the bias cannot exceed a bound that depends on the weights but no
 multiply rounding errors of large offsets by up to 300.
 
 **Traps.** The first normalisation removes the length of an offset; only b_in makes near and far offsets in the same
-direction differ. b_in starts as zeros, so at first all offsets in one direction share a bias. With K = 1, a
-normalisation always gives zero, so the bias is constant; with K = 2, it leaves little more than a sign. `dynamic_bias`
-is the variant of x-transformers for sequences.
+direction differ. b_in starts as zeros, so before training all offsets in one direction have the same bias. With K = 1,
+a normalisation always gives zero, so the bias is constant; with K = 2, it leaves little more than a sign.
+`dynamic_bias` is the variant of x-transformers for sequences.
 """
 
 from typing import Any

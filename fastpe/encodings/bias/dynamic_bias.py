@@ -6,8 +6,8 @@
 Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the idea is from CrossFormer (Wang et al.
 2021, arXiv:2108.00154), section 3.2. CrossFormer's own network, for grids, is `crossformer_bias`.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**, shared by all layers: `w_in`, `b_in`
-(K,), `w` (L-1, K, K), `b` (L-1, K) (absent if L = 1), `w_out` (K, H), `b_out` (H,). Each is initially uniform in
+**Slot**: `bias` (H, 2N-1), or `scores` (H, N, N) if positions are given. **Learns**, shared by all layers: `w_in`,
+`b_in` (K,), `w` (L-1, K, K), `b` (L-1, K) (absent if L = 1), `w_out` (K, H), `b_out` (H,). Each is initially uniform in
 +-1/sqrt(fan in), as in PyTorch's linear layers.
 
 **Options**

@@ -7,9 +7,9 @@ Source: Li, You, Guruganesh et al. 2023, "Functional Interpolation for Relative 
 Transformers" (arXiv:2310.04418), section 3. The authors' code is not public. Initial values, eps and the use of |c x|
 and |c max(L, i)| are taken from a port: mcleish7/arithmetic, cramming/architectures/embeddings.py, FIRE.
 
-**Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor of t depends on the query, so the bias is not a function of
-j - i. **Learns**: `c` (1,), `multiplier` (1,), and the network's `w1` (K,), `b1` (K,), `w2` (K, H), `b2` (H,), shared
-by all layers; the network's weights are initially uniform in +-1/sqrt(fan in).
+**Slot**: `scores` (H, N, N), which takes O(N^2) memory. It is needed because the divisor of t depends on the query, so
+that the bias is not a function of j - i. **Learns**: `c` (1,), `multiplier` (1,), and the network's `w1` (K,), `b1`
+(K,), `w2` (K, H), `b2` (H,), shared by all layers; the network's weights are initially uniform in +-1/sqrt(fan in).
 
 **Options**
 - `hidden`: K, the width of the network.
@@ -18,7 +18,8 @@ by all layers; the network's weights are initially uniform in +-1/sqrt(fan in).
   divisor.
 - `eps`: added to the divisor.
 - `symmetric`: use x = |i - j|, for models without a causal mask. The paper has causal models only. In the port, |c x|
-  is the same for x and -x, so keys after the query also get |i - j|. Without this option, the model must be causal.
+  is the same for x and -x, so the port also uses |i - j| for keys after the query. Without this option, the model must
+  be causal.
 
 Without `symmetric`, x is 0 for keys after the query, which the causal mask hides.
 

@@ -5,8 +5,8 @@
 Source: own construction, after Press, Smith and Lewis 2021, "Train Short, Test Long" (arXiv:2108.12409), section 3. The
 distance between two points replaces the distance between two tokens.
 
-**Slot**: `scores` (H, N, N), a value for every pair: O(N^2) memory. **Learns**: nothing by default; with `learned`,
-`slope` (H,).
+**Slot**: `scores` (H, N, N), a value for every pair, which takes O(N^2) memory. **Learns**: nothing by default; with
+`learned`, `slope` (H,).
 
 **Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
 latitudes must be within ±90. `start` is added to both coordinates. If no positions are given, the points follow a
@@ -21,8 +21,8 @@ spiral from pole to pole, described under `cartesian3d`.
 the training length. Its points within the training length are the same for every length of the sequence.
 
 **Traps.** The angle is symmetric: without a second encoding the model can tell neither east from west nor a set of
-points from its mirror image. The arc cosine of a product of unit vectors loses half of the digits of small angles; here
-the angle is computed as 4 arctan(|a - b| / (2 + |a + b|)), which loses none.
+points from its mirror image. The arc cosine of a dot product of unit vectors a and b gives small angles with only half
+of their digits. Here the angle is computed as 4 arctan(|a - b| / (2 + |a + b|)), which is accurate for all angles.
 """
 
 import math

@@ -6,7 +6,7 @@ Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positi
 Extrapolation" (arXiv:2205.09921), section 4, eqs. (1) and (4); initial values and clamps: chijames/KERPLE,
 megatron/mpu/layers.py, ParallelKerpleLog.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given.
+**Slot**: `bias` (H, 2N-1), or `scores` (H, N, N) if positions are given.
 **Learns**: `r1` (H,), initially uniform in (0, 2), and `r2` (H,), initially uniform in (0, 1); shared by all layers.
 
 **Options**: none.
@@ -14,8 +14,8 @@ megatron/mpu/layers.py, ParallelKerpleLog.
 **Past the training length**: defined. The penalty flattens: doubling the distance adds about r1 ln 2.
 
 **Accuracy.** Unless positions are given, the error at any distance is at most 4 units in the last place in float64, and
-0.52 in float32. Consecutive distances of 64 or more are grouped into runs. One logarithm is computed for each run, at
-its middle. The other values of the run are computed from it by the series of ln(1 + u), |u| < 1/16.
+0.52 in float32. From 64 on, distances are grouped into runs of consecutive distances. One logarithm is computed for
+each run, at its middle. The other values of the run are computed from it by the series of ln(1 + u), |u| < 1/16.
 
 **Traps.** Before every use, the authors' code overwrites values of r1 and r2 below 0.01 with 0.01, and the next update
 starts from there. Here the parameter keeps its value: it acts as 0.01 and has a gradient of zero, so only the

@@ -6,7 +6,7 @@ Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positi
 Extrapolation" (arXiv:2205.09921), section 4, eqs. (1) and (4); initial values and clamps: chijames/KERPLE,
 megatron/mpu/layers.py, ParallelKerplePower.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given.
+**Slot**: `bias` (H, 2N-1), or `scores` (H, N, N) if positions are given.
 **Learns**: `a` (H,), initially uniform in (0, 1), and `p` (H,), initially uniform in (0, 2); shared by all layers.
 
 **Options**: none.
@@ -15,8 +15,8 @@ megatron/mpu/layers.py, ParallelKerplePower.
 Gaussian window.
 
 **Accuracy.** Unless positions are given, the error at any distance is at most 4 units in the last place in float64, and
-0.52 in float32. Consecutive distances of 64 or more are grouped into runs. One power is computed for each run, at its
-middle. The other values of the run are computed from it by the series of (1 + u)^p, |u| < 1/16.
+0.52 in float32. From 64 on, distances are grouped into runs of consecutive distances. One power is computed for each
+run, at its middle. The other values of the run are computed from it by the series of (1 + u)^p, |u| < 1/16.
 
 **Traps.** Before every use, the authors' code overwrites values of `a` below 0.01 with 0.01, and values of `p` outside
 [0.01, 2] with the nearest end of this interval. The next update starts from there. Here the parameter keeps its value:

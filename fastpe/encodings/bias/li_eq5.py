@@ -6,8 +6,8 @@ Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer 
 Shaw's encoding. It is not the same: the vector of the offset is not multiplied by the query, so the bias of an offset
 is the same for all queries. This is T5's table of biases without buckets, but each bias has D parameters.
 
-**Slot**: `bias` (H, 2K+1), equal for all heads and not multiplied by 1/sqrt(D). If `scaled` is False, also `scale`,
-which is 1.
+**Slot**: `bias` (H, 2K+1), equal for all heads and not multiplied by 1/sqrt(D). If the option `scaled` is False, there
+is a second slot, `scale`, with the value 1.
 **Learns**, shared by all layers: `vector` (D,) and `table` (2K+1, D). The paper gives no initial values; here `vector`
 starts as N(0, 1/D), and `table` as N(0, 0.02^2).
 

@@ -9,9 +9,9 @@ Source: Shi et al. 2022, "Benchmarking Graphormer on Large-Scale Molecular Model
 NonLinear and Graphormer3D. In that code each pair of atom types has its own mul and bias, and pi is rounded to 3.14159.
 Here all pairs have the same type.
 
-**Slot**: `scores` (H, N, N), quadratic in N. **Learns**, shared by all layers: `mu`, `sigma` (K,), initially uniform in
-(0, 3); `mul`, `bias` (1,), initially 1 and 0; `hidden_weight` (K, K), `hidden_bias` (K,), `out_weight` (K, H),
-`out_bias` (H,), initially uniform in ±1/sqrt(K).
+**Slot**: `scores` (H, N, N), which takes O(N^2) memory. **Learns**, shared by all layers: `mu`, `sigma` (K,), initially
+uniform in (0, 3); `mul`, `bias` (1,), initially 1 and 0; `hidden_weight` (K, K), `hidden_bias` (K,), `out_weight` (K,
+H), `out_bias` (H,), initially uniform in ±1/sqrt(K).
 
 **Positions** are points, (N, 3) or (B, N, 3), in the unit of mu and sigma; `start` is added to every coordinate, which
 changes no distance. If no positions are given, the points lie on a helix, (cos(6 pi t)/4, sin(6 pi t)/4, 3t), where t
@@ -26,11 +26,12 @@ length stay where they are. Initially the centres of all Gaussians are below 3. 
 to 0, so the bias tends to the output of the MLP for an input of zeros.
 
 **Symmetries.** Translating, rotating or reflecting all points does not change the scores, so mirror images have equal
-scores. On the helix the bias depends only on |i - j|. For i = j, the bias is that of the distance 0.
+scores. On the helix the bias depends only on |i - j|. For i = j, the distance is 0, and its bias is added like any
+other.
 
-**Speed.** On the helix only N distances occur, and each takes 4 K^2 operations. This is 3 million operations for N = 50
-and K = 128, and four times as many with gradients. If positions are given, every pair i <= j has its own distance: 80
-million operations in total.
+**Speed.** On the helix only N distances occur, and each takes 4 K^2 operations. For N = 50 and K = 128 this is a total
+of 3 million operations, or four times as many with gradients. If positions are given, every pair i <= j has its own
+distance, and the total is 80 million operations.
 """
 
 from collections.abc import Iterator

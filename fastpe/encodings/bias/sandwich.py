@@ -5,9 +5,10 @@
 Source: Chi, Fan, Rudnicky and Ramadge 2023, "Dissecting Transformer Length Extrapolation via the Lens of Receptive
 Field Analysis" (arXiv:2212.10356). This page follows the paper's abstract and definitions. The authors' code was not
 read, so the divisors g_h are **unverified**. A port, sandwich_relative_position_embedding.py in NVIDIA/NeMo, uses the
-same divisors. The port sums over t = 1 .. dbar/2 and subtracts dbar/2, which does not change the softmax.
+same divisors. The port differs in two ways. It sums over t = 1 .. dbar/2, which changes the bias (see Traps), and it
+subtracts dbar/2, which does not change the softmax.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**: nothing.
+**Slot**: `bias` (H, 2N-1), or `scores` (H, N, N) if positions are given. **Learns**: nothing.
 
 **Options**
 - `dbar`: the width of the sinusoidal table, which is twice the number of frequencies. It must be even and at most 10^6;
@@ -22,9 +23,11 @@ it oscillates.
 is dbar/2, not 0; this does not matter, because the softmax depends only on differences. Summing over t = 1 .. dbar/2
 instead gives a different bias.
 
-**Accuracy.** Sines and cosines are evaluated for some distances only (with integer positions, for each position), with
-an error of at most a unit in the last place. Angle addition formulas give the cosines of the other distances. At any
-distance, the error of the sum is at most a few units in the last place of dbar/2, its largest value.
+**Accuracy.** If no positions are given, sines and cosines are evaluated for some distances only, and angle addition
+formulas give the cosines of the other distances. If integer positions are given, sines and cosines are evaluated for
+each position, and angle addition formulas give the cosines of the differences. At fractional positions, every cosine is
+evaluated. The error of an evaluated sine or cosine is at most a unit in the last place. At any distance, the error of
+the sum is at most a few units in the last place of dbar/2, its largest value.
 """
 
 from collections.abc import Iterator

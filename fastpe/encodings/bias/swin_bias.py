@@ -8,7 +8,7 @@ WindowAttention.
 
 **Slots**: `index` (N, N), shared by all heads, and `values` (H, V), one bias for each of the V offsets. **Learns**,
 separately in every layer: `table` ((2h-1)(2w-1), H), initially N(0, 0.02^2). The authors truncate this distribution at
-+-2, a hundred standard deviations, which has no effect.
+an absolute value of 2, which is a hundred standard deviations and thus has no effect.
 
 **Options**
 - `grid`: numbers of rows and columns of the grid that this sequence's tokens form in raster order. Default: the two
@@ -21,13 +21,13 @@ separately in every layer: `table` ((2h-1)(2w-1), H), initially N(0, 0.02^2). Th
 
 Positions, if given, are integers of shape (N, 2) or (B, N, 2): row and column. All must fit in one window.
 
-**Past the training length**: undefined, or resized if you set `beyond` to `resize`. A longer sequence may also fit:
-each side of the grid must be at most that of the window, whatever the number of tokens. For further training,
+**Past the training length**: undefined, or resized if you set `beyond` to `resize`. The number of tokens does not
+matter: a longer sequence is possible if no side of its grid is longer than that of the window. For further training,
 `fastpe.resize` returns the resampled table.
 
-**Traps.** `resize` resamples the table for every grid other than the window, also for a smaller one. The bias of an
-offset therefore changes with the grid. Here a sequence is one window: the model must divide the image into windows and
-shift them.
+**Traps.** `resize` resamples the table for every grid that differs from the window, even for a smaller grid. The bias
+of an offset therefore changes with the grid. Here a sequence is one window: the model must divide the image into
+windows and shift them.
 """
 
 from typing import Any

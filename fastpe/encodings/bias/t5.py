@@ -23,8 +23,8 @@ initially drawn from N(0, 1/C), as in the Hugging Face implementation.
 A causal model uses the causal buckets, as T5's decoder does; other models use the bidirectional buckets, as T5's
 encoder does.
 
-**Past the training length**: clipped: all distances of at least `max_distance` share the last bucket. With the default
-options, the last bucket begins already at distance 113 (causal) or 91 (bidirectional).
+**Past the training length**: clipped: all distances of at least `max_distance` share the last bucket. The last bucket
+begins before `max_distance`: with the default options, at distance 113 (causal) or 91 (bidirectional).
 
 **Traps.** With 32 buckets a bidirectional model has 16 per side, and only 8 of these hold a single distance. The
 bidirectional buckets include one for distance 0 on the side j > i; it is never used and keeps its initial value. A

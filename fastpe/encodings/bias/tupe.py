@@ -1,4 +1,4 @@
-"""TUPE: position vectors have query and key maps of their own; their products are added to those of the contents.
+"""TUPE: position vectors have their own query and key projections; their products are added to those of the contents.
 
     S_ij = (q_i . k_j + (P^_i U_Q + b_Q)_h . (P^_j U_K + b_K)_h) / sqrt(2 D) + table[bucket(j - i), h]
     P^ = norm_weight (P - mean P) / sqrt(var P + 1e-5) + norm_bias
@@ -7,7 +7,8 @@ Source: Ke, He and Liu 2021, "Rethinking Positional Encoding in Language Pre-tra
 guolinke/TUPE, fairseq/modules/transformer_sentence_encoder.py. Without buckets this encoding is the authors' TUPE-A,
 with buckets TUPE-R.
 
-**Slots**: `scores` (H, N, N), which takes O(N^2) memory, and `scale`, the factor 1/sqrt(2 D) of the contents' products.
+**Slots**: `scores` (H, N, N), which takes O(N^2) memory, and `scale`, which is 1/sqrt(2 D): the factor of the products
+q_i . k_j.
 **Learns**, shared by all layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `query` U_Q and `key` U_K
 (C, C), `query_bias` and `key_bias` (C,), and `table` (buckets, H).
 
@@ -15,10 +16,10 @@ with buckets TUPE-R.
 `norm_weight`.
 
 **Options**
-- `class_token`: whether the first token is a class token, as always in the authors' code. P then has one more row in
-  front, row 0. If the class token is the query, the position term for every key is the product of row 0's query and
-  key. If the class token is the key of another query, the position term is the product of row 1's query and key. (Row 1
-  belongs to position 0, the class token, and has no other use.)
+- `class_token`: whether the first token is a class token, which it always is in the authors' code. P then has one
+  additional row at the beginning, row 0. If the class token is the query, the position term for every key is the
+  product of row 0's query and key. If the class token is the key of another query, the position term is the product of
+  row 1's query and key. (Row 1 belongs to position 0, the class token, and has no other use.)
 - `buckets`: the number of buckets of offsets, half of them for each side, as in a bidirectional `t5`; an even number,
   32 in the authors' code. Default: no buckets. With a class token there is one more bucket, for the class token as the
   key of other queries. If the class token is the query, all keys use the bucket of distance 0 on the right side, which
@@ -31,8 +32,8 @@ Positions, if given, are integers from 0 to rows - 1.
 **Past the training length**: undefined, because there are no vectors. With more `rows`, vectors past the training
 length exist, but they are untrained.
 
-**Traps.** The products of contents change too: they are 1/sqrt(2) times those of a model without TUPE. A causal model
-also has buckets for both sides, although it has no pairs with j > i.
+**Traps.** The products q_i . k_j change too: with TUPE they contribute 1/sqrt(2) times as much to the score as without
+it. A causal model also has buckets for both sides, although it has no pairs with j > i.
 """
 
 import math

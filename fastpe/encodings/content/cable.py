@@ -1,4 +1,4 @@
-"""CABLE: each token lowers the scores of all earlier keys by an amount that its content sets.
+"""CABLE: each token lowers the scores of all earlier keys by an amount that depends on the token's content.
 
     z = W x + b,    S_ij = q_i . k_j - sum over j < t <= i of softplus(z_h,t)
 
@@ -13,14 +13,14 @@ which the model's layers compute from their input. **Learns**, separately in eve
 
 **Options**
 - `initial`: the initial bias.
-- `scaled`: whether scores are divided by sqrt(D), as usual. In effect, the released code does not divide them: it
-  divides by the square root of a size that always equals 1.
+- `scaled`: whether scores are divided by sqrt(D), as usual. The released code divides them by the square root of a size
+  that always equals 1, so in effect it does not divide them.
 
 **Past the training length**: defined. For causal models only.
 
 **Traps.** `cable` is `fox` with the sign of z reversed, because softplus(z) = -log sigmoid(-z). So `initial` has
-opposite effects: with a large value, `cable` forgets almost everything, and `fox` almost nothing. The two also differ
-in the scale: by default, `cable` does not divide scores by sqrt(D).
+opposite effects: with a large value, earlier keys have almost no weight in `cable`, and almost their full weight in
+`fox`. The two also differ in the scale: by default, `cable` does not divide scores by sqrt(D).
 """
 
 from typing import Any

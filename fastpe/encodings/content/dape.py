@@ -7,9 +7,9 @@ lrelu is a leaky ReLU with slope 0.01. b is the bias of a second encoding, as in
 products with Shaw's vectors before the network reads C. The gates of "fox+dape" are not an input of the network; their
 term is added to S.
 
-With `reach` > 0 (version 2), W1 and W2 are convolutions along the keys. Alone, "dape" depends on position only through
-the causal mask and, with `reach` > 0, through the order of the keys. x is 0 at masked keys. The hidden layer is also 0
-at masked keys, except at keys after the query in causal attention.
+With `reach` > 0 (version 2), W1 and W2 are convolutions along the keys. Without another encoding, "dape" depends on
+position only through the causal mask and, with `reach` > 0, through the order of the keys. x is 0 at masked keys. The
+hidden layer is also 0 at masked keys, except at keys after the query in causal attention.
 
 Source: Zheng et al. 2024, "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation" (arXiv:2405.14722), and
 "DAPE V2: Process Attention Score as Feature Map for Length Extrapolation" (arXiv:2410.04798);

@@ -1,4 +1,4 @@
-"""FoX, the Forgetting Transformer: a gate at each position sets how much of the earlier keys is forgotten.
+"""FoX, the Forgetting Transformer: a gate at each position reduces the attention weights of all earlier keys.
 
     z = W x + b,    f = sigmoid(z),    S_ij = scale q_i . k_j + sum over j < t <= i of log f_h,t
 
@@ -15,13 +15,13 @@ separately in every layer: `weight` (H, C) and `bias` (H,).
 
 **Options**
 - `gate`: `full`, or `bias_only`, which learns only `bias`: this is ALiBi with the learned slopes softplus(-b).
-- `initial`: the initial bias. It is near 0 in the authors' code. Other implementations use 5, with which almost nothing
-  is forgotten.
+- `initial`: the initial bias. It is near 0 in the authors' code. Other implementations use 5, with which f is initially
+  close to 1, so that weights of earlier keys are hardly reduced.
 
 `weight` is initially uniform in +-1/sqrt(C), the default of linear maps in the authors' framework.
 
-**Past the training length**: defined; keys that are forgotten stay forgotten. For causal models only. For bidirectional
-attention with a gate for each direction, see `fastpe.columns.two_sided`.
+**Past the training length**: defined; once gates have reduced the weight of a key to almost 0, it stays there. For
+causal models only. For bidirectional attention with a gate for each direction, see `fastpe.columns.two_sided`.
 
 **Traps.** Sums over a long text must not be computed in float32. The gradient of the first position's gate is 0,
 because this gate shifts all keys equally. With learned sinks, the cumulative sum at i does not cancel. The authors use

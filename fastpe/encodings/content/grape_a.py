@@ -23,8 +23,8 @@ initially near ln 2 = 0.69, so penalties are about 0.69 times those of ALiBi, or
 
 **Traps.** The authors normalise q and k first (RMS), and do not rotate them. Here q and k are not normalised.
 "rope+grape_a" rotates q and k in the product q_i . k_j, but not in the gates. The bias could also be computed with two
-more channels of q and k, without slots. Far into a text, however, the products of these channels cancel and lose
-digits. The product of offset and slope, which is used here, loses none.
+more channels of q and k, without slots. Far into a text, however, the products of these channels nearly cancel, so that
+digits are lost. The product of offset and slope, which is used here, does not have this problem.
 """
 
 import math

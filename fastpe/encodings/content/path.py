@@ -29,11 +29,11 @@ and convolutions in the authors' framework. beta is initially about 1.
 encodings that add to scores act after them. "fox+path" is the authors' PaTH-FoX. The authors' code of PaTH-FoX
 multiplies the gate by the scale; here, as in FoX, it is not multiplied. Combinations with encodings that multiply
 channels by factors (`spe`, `xpos`, `huang3`), or that use radii (`pope`), are not meaningful. If the setting `sight`
-limits queries to a window, tokens outside the window still reflect. With `--positions documents:SEP`, a token reflects
-only queries of its own document, and the convolution restarts with each document. The constant 1e-6 is the default of
-the normalisation in the authors' code. The authors' code rounds w to half precision; here w is not rounded. A key/value
-cache must also hold w and beta of all tokens, and p of the last two tokens. The authors' code can also normalise
-queries and keys, which is off by default; this is not implemented.
+limits queries to a window, the reflections of tokens outside the window are still applied. With `--positions
+documents:SEP`, a token reflects only queries of its own document, and the convolution restarts with each document. The
+constant 1e-6 is the default of the normalisation in the authors' code. The authors' code rounds w to half precision;
+here w is not rounded. A key/value cache must also hold w and beta of all tokens, and p of the last two tokens. The
+authors' code can also normalise queries and keys, which is off by default; this is not implemented.
 """
 
 from typing import Any

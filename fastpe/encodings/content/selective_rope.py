@@ -3,17 +3,17 @@
     x^ = x / sqrt(|x|^2 + 1e-6), head by head;      p_t = x^_t down up;      f_t = sum over k < 4 of taps_k p_{t-3+k}
     theta_t,c = tau_c (f_0 + ... + f_t)_c,      tau_c = base^(-2c/D)
 
-x is the input of a layer after normalisation. The query and key of token t are rotated by theta_t, where RoPE rotates
-by t tau. So the angle between tokens s < t is tau times f_{s+1} + ... + f_t. If f = 1 everywhere, this is RoPE.
+x is the input of a layer after normalisation. The query and key of token t are rotated by theta_t (RoPE rotates them by
+t tau instead). So the angle between tokens s < t is tau times (f_{s+1} + ... + f_t). If f = 1 everywhere, this is RoPE.
 
 Source: Movahedi, Carstensen, Afzal, Hutter, Orvieto and Cevher 2026, "Selective Rotary Position Embedding" (ICLR 2026,
 openreview AQo1SEElNb). This page follows the released code (timurcarstensen/selective-rope, modules/rotary.py,
 SelectiveRoPE); it was not checked against the paper.
 
 **Slots**: `pairs`. No slot holds the angles, because they depend on the content: the model's layers compute them from
-their input. For your own calls of `fastpe.attention`, `fastpe.angles.selective` computes them. **Learns**, separately
-in every layer: `down` (C, rank), `up` (rank, C/2) and `taps` (4, C/2). The C/2 columns are the pairs of channels of all
-heads. The first of the four taps multiplies the oldest token.
+their input. To call `fastpe.attention` yourself, compute the angles with `fastpe.angles.selective`. **Learns**,
+separately in every layer: `down` (C, rank), `up` (rank, C/2) and `taps` (4, C/2). The C/2 columns are the pairs of
+channels of all heads. The first of the four taps multiplies the oldest token.
 
 **Options**
 - `base`: the base of the fixed frequencies tau, 500,000 in the authors' code.
@@ -28,13 +28,13 @@ rotates.
 **Past the training length**: defined. The sums of f behave like a random walk, so longer texts can reach values that
 training did not cover. For causal models only.
 
-**Traps.** In float32, sums of angles over a long text would lose their digits; here they are computed in float64, and
-whole turns are removed. The angle between two tokens depends on all tokens between them, not only on their distance. A
-cache of keys must also hold the sums f_0 + ... + f_t of its last token t, and the vectors p of its last three tokens.
-With `--positions documents:SEP`, the sums and the convolution start again at each document. Options that are off by
-default in the authors' code are not implemented: a gate or a bias for f, an activation after the convolution, and a
-learned or different tau. In "rope+selective_rope" the angles add up; both encodings must then rotate all channels, with
-the same `pairs` layout. "fox+selective_rope" adds a forget gate.
+**Traps.** In float32, sums of angles over a long text would be inaccurate; here they are computed in float64, and whole
+turns are removed. The angle between two tokens depends on all tokens between them, not only on their distance. A cache
+of keys must also hold the sums f_0 + ... + f_t of its last token t, and the vectors p of its last three tokens. With
+`--positions documents:SEP`, the sums and the convolution start again at each document. Options that are off by default
+in the authors' code are not implemented: a gate or a bias for f, an activation after the convolution, and a learned or
+different tau. In "rope+selective_rope" the angles add up; both encodings must then rotate all channels, with the same
+`pairs` layout. "fox+selective_rope" adds a forget gate.
 """
 
 from typing import Any

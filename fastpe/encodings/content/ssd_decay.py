@@ -1,21 +1,23 @@
-"""Mamba-2's decay as a bias: the content sets how much time passes at a token, and each head has a rate of decay.
+"""Mamba-2's decay as a bias: minus a rate for each head times the sum of step sizes that follow from the tokens.
 
     D_t = softplus(w x_t + b),    S_ij = scale q_i . k_j - exp(a_h) sum over j < t <= i of D_h,t
 
-x is the input of a layer after normalisation. In the softmax, the second term multiplies exp(scale q_i . k_j) by
-exp(-exp(a_h) sum of D_h,t). This is the factor by which token j has decayed in Mamba-2's state at token i.
+x is the input of a layer after normalisation. D_t, one number for each head, is the step size of token t, and exp(a_h)
+is the decay rate of head h. In the softmax, the second term multiplies exp(scale q_i . k_j) by exp(-exp(a_h) sum of
+D_h,t). This is the factor by which token j has decayed in Mamba-2's state at token i.
 
 Source: Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 7.2 for the decay; initial values of
 state-spaces/mamba, modules/mamba2.py. Its use as a bias of softmax attention is our own construction: Mamba-2 has no
 softmax, and also multiplies the key by D_j.
 
-**Slots**: none. The model's layers compute sums of exp(a_h) D_h,t from their input and pass them to `fastpe.attention`
-as `key_offset`; `fastpe.columns.decay` computes it for your own calls. **Learns**, separately in every layer: `weight`
-w (H, C), `bias` b (H,) and `rate` a (H,).
+**Slots**: none. The model's layers compute the sum of exp(a_h) D_h,t up to each token from their input, and pass these
+sums to `fastpe.attention` as `key_offset`. To call `fastpe.attention` yourself, compute `key_offset` with
+`fastpe.columns.decay`. **Learns**, separately in every layer: `weight` w (H, C), `bias` b (H,) and `rate` a (H,).
 
 **Options**
 - `slowest`, `fastest`: exp(a) is initially uniform between these two values, 1 and 16 in the source.
-- `shortest`, `longest`: D at x = 0 is initially log-uniform between these two values, 0.001 and 0.1 in the source.
+- `shortest`, `longest`: the initial step size D at x = 0 is log-uniform between these two values, 0.001 and 0.1 in the
+  source.
 
 **Past the training length**: defined. For causal models only.
 """

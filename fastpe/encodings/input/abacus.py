@@ -4,10 +4,10 @@
 
 p is 1 for the first digit of a number, 2 for the second, and so on. Tokens that are not digits have p = 0. The setting
 ``positions="digits:K"`` of a model computes p and gives the table 1024 rows. Each training step draws one random number
-from 0 .. K and adds it to the positions of all digits. This also trains the rows that longer numbers than those of the
-training data need. `fastpe train` and `fastpe compare` use ``"digits:99"`` by default (the authors' K), and raise an
-error for other kinds of positions and for tasks without digits. With `fastpe.build`, or in a model with another setting
-of `positions`, the encoding works like `learned`, with different initial values.
+from 0 .. K and adds it to the positions of all digits. In this way, the rows that longer numbers need are trained too.
+`fastpe train` and `fastpe compare` use ``"digits:99"`` by default (the authors' K), and raise an error for other kinds
+of positions and for tasks without digits. With `fastpe.build`, or in a model with another setting of `positions`, the
+encoding works like `learned`, with different initial values.
 
 Source: McLeish et al. 2024, "Transformers Can Do Arithmetic with the Right Embeddings" (arXiv:2405.17399), section 3.
 The initial values, N(0, 1), are those of the released code (mcleish7/arithmetic, abacus.py).
@@ -18,8 +18,8 @@ The initial values, N(0, 1), are those of the released code (mcleish7/arithmetic
 - `rows`: the number of rows of the table. Default: the training length, or 1024 with ``positions="digits:K"``. `fastpe
   train` uses 1024, as the authors do.
 
-**Past the training length**: undefined. However, numbers with up to K digits more than in training use trained rows
-only.
+**Past the training length**: undefined. However, the rows for numbers with up to K more digits than in training have
+been trained.
 
 **Accuracy.** Values are copied without rounding.
 

@@ -30,7 +30,8 @@ for sides 512 and 512 and widths 64 and 192. Some texts say that absolute positi
 the map p -> (a, b) is one-to-one.
 
 **Traps.** A prime training length has the sides 1 and N; give a larger `grid` instead. Rows that no training position
-uses get no gradient. This does not concern the axis that varies fastest: all of its rows occur early in every sequence.
+uses get no gradient. This does not happen on the axis that varies fastest, because every sequence uses all of its rows
+early.
 """
 
 import math

@@ -8,7 +8,7 @@ code: nasaharvest/timl, yield/src/data.py. It is called Cartesian3D in Rußwurm,
 MarcCoru/locationencoder, locationencoder/pe/cartesian3d.py. In older code it is called encode_3D: Mac Aodha et al. 2019
 (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
-**Slot**: `table` (N, C); only three channels are not zero. **Learns**: nothing; the next projection of the
+**Slot**: `table` (N, C), in which only three channels are not zero. **Learns**: nothing; the next projection of the
 embeddings mixes the channels.
 
 **Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and

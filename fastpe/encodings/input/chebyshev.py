@@ -7,7 +7,8 @@ Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer 
 polynomials as an extension but gives no formula. This encoding is the paper's Legendre encoding (section 6.2) with
 Chebyshev polynomials instead.
 
-**Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
+**Slot**: `table` (N, C). **Learns**: nothing by default; with the option `learned`, the number `gamma` (1,) of the map
+`tanh`.
 
 **Options** (N is the training length, not the length of the sequence)
 - `kind`: 1 for T_l, 2 for U_l, both with the usual normalisation. To get U_l / (l + 1), which is 1 at x = 1, use

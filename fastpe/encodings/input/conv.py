@@ -9,8 +9,9 @@ Source: after Baevski et al. 2020, "wav2vec 2.0: A Framework for Self-Supervised
 authors' convolution mixes channels in 16 groups, normalises the weights over the kernel and applies a GELU; the
 convolution here is depthwise and linear.
 
-**Slot**: `taps` (K, C). **Learns**: `taps` (K, C), initially N(0, 1 / (4K)). The authors draw each of the K C/16
-weights of an output from N(0, 4 / (K C)); in both cases outputs have a quarter of the variance of the input.
+**Slot**: `taps` (K, C). **Learns**: `taps` (K, C), initially N(0, 1 / (4K)). In the authors' code, each output is a sum
+of K C/16 terms, whose weights are drawn from N(0, 4 / (K C)). In both cases, outputs have a quarter of the variance of
+the input.
 
 **Options**
 - `kernel`: the number K of taps; 128 in the authors' code.
@@ -19,9 +20,9 @@ The convolution uses only the order of the tokens; the values of `positions` hav
 
 **Past the training length**: defined.
 
-**Traps.** Away from both ends, the convolution commutes with shifts of the sequence. It reveals absolute positions only
-within K tokens of an end, through the zeros outside the sequence. So it is wrong to say that wav2vec 2.0 has no
-position encoding.
+**Traps.** Far from both ends, a shift of the sequence shifts the output of the convolution. The convolution depends on
+absolute positions only within K tokens of an end, because it reads zeros outside the sequence. So it is wrong to say
+that wav2vec 2.0 has no position encoding.
 """
 
 from typing import Any

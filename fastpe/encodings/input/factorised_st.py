@@ -3,18 +3,19 @@
     PE[t, y, x] = space[y W + x] + time[t]
 
 Source: Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Need for Video Understanding?"
-(arXiv:2102.05095), section 3, eq. (1), which has one vector for each place p and frame t. The sum of two vectors is
-from the code: facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
+(arXiv:2102.05095), section 3, eq. (1). That equation has a separate vector for every pair of a place p and a frame t.
+The sum of two vectors is from the code: facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
 
 **Slot**: `table` (N, C), tokens in raster order, index (t H + y) W + x. **Learns**: `space` (H W, C), initially drawn
-from N(0, 0.02^2), and `time` (T, C), initially zeros. (The authors truncate the normal at 2, a hundred standard
-deviations.)
+from N(0, 0.02^2), and `time` (T, C), initially zeros. (The authors truncate the normal at an absolute value of 2, which
+is a hundred standard deviations and thus has no effect.)
 
 **Options**
 - `grid`: the sides (T, H, W) of the sequence's grid. Default: at the training length, the learned grid (see
   `train_grid`); at other lengths, the three factors of N that are closest to each other.
 - `train_grid`: the sides of the learned grid, the grid for which the tables are made. Default: `grid` if its number of
-  cells fits the training length, otherwise the factors of the training length that are closest to each other.
+  cells is the training length (minus 1 with a class token), otherwise the three factors of this number that are closest
+  to each other.
 - `class_token`: whether token 0 is a class token, which has no cell. Row 0 of `space` is then the vector of the class
   token, to which no vector of `time` is added.
 - `scale`: multiplies the table.

@@ -9,8 +9,8 @@ tancik/fourier-feature-networks, Demo.ipynb, input_mapping.
 
 The basis `harmonics` is the Fourier series on an interval of `period` training lengths, without the constant term.
 
-**Slot**: `table` (N, C), C even. **Learns**: nothing by default, because B is drawn once; with `learned`, the matrix
-`frequencies` (C/2, D), which is B.
+**Slot**: `table` (N, C), C even. **Learns**: nothing by default, because B is drawn once; with the option `learned`,
+the matrix `frequencies` (C/2, D), which is B.
 
 **Options**
 - `basis`: `random`, or `harmonics`, which needs one coordinate.

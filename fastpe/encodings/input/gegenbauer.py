@@ -7,7 +7,8 @@ Source: our own construction, after the Legendre encoding of Li (2025), "Theoret
 Transformer Models", section 6.2. Ultraspherical polynomials (Szego 1939, "Orthogonal Polynomials", section 4.7) replace
 the Legendre polynomials. Li's section 8 names members of this family.
 
-**Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
+**Slot**: `table` (N, C). **Learns**: nothing by default; with the option `learned`, the number `gamma` (1,) of the map
+`tanh`.
 
 **Options** (N is the training length, not the length of the sequence)
 - `alpha`: a number larger than -1/2. The polynomials are orthogonal on [-1, 1] with the weight (1 - x^2)^(alpha - 1/2).

@@ -10,7 +10,7 @@ Source: our own construction, after the Legendre encoding of Li (2025), "Theoret
 Transformer Models", section 6.2. Hermite functions replace the Legendre polynomials. They are orthonormal on the whole
 line: the integral of psi_k psi_l is 1 for k = l and 0 otherwise (Szego 1939, "Orthogonal Polynomials", section 5.5).
 
-**Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `span` (1,).
+**Slot**: `table` (N, C). **Learns**: nothing by default; with the option `learned`, the number `span` (1,).
 
 **Options**
 - `span`: x at the end of the training length; x at its start is -span. Default: sqrt(2C - 1), the turning point of the

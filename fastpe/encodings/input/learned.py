@@ -18,8 +18,9 @@ values N(0, 0.02^2) as in BERT and GPT-2.
 further training at a larger length. `fastpe train` sets `beyond` to `clip` and prints a remark.
 
 **Accuracy.** Without `interp` and `scale`, entries of the table are copied without rounding. With `interp`, each value
-is a weighted sum of two entries, computed in float64; both weights are rounded quotients of integers. Its error is at
-most 4 * 2^-53 of the larger entry, plus half a unit in the last place if the slot is float32.
+is a weighted sum of two entries, computed in float64; both weights are rounded quotients of integers. The error of a
+value is at most 4 * 2^-53 times the larger of the two entries, plus half a unit in the last place if the slot is
+float32.
 
 **Traps.** Only the rows of positions that occur in training receive a gradient. With `interp` *every* row changes when
 the sequence is longer than the table, including those within the training length.

@@ -13,8 +13,8 @@ table is resized.
 **Options**
 - `grid`: the sides (H, W) of the sequence's grid, tokens in raster order. Default: at the training length the learned
   grid; at other lengths the most nearly square grid.
-- `train_grid`: the sides of the learned grid. Default: `grid` if its number of cells fits the training length,
-  otherwise the most nearly square grid that fits.
+- `train_grid`: the sides of the learned grid. Default: `grid` if its number of cells is the training length (minus 1
+  with a class token), otherwise the most nearly square grid with this number of cells.
 - `class_token`: whether token 0 is a class token, which has no cell and gets row 0 of the table.
 - `scale`: multiplies the table.
 
@@ -25,7 +25,7 @@ is not given. The position of a class token is ignored.
 new grid. There is no extrapolation: a coordinate outside the grid raises an error.
 
 **Accuracy.** On the learned grid, entries of the table are copied without rounding. On another grid, each coordinate is
-rounded once. The error of a value is then at most (H + W) 2^-51 times the largest entry of the table.
+rounded once, and the error of a value is at most (H + W) 2^-51 times the largest entry of the table.
 
 **Traps.** Other code bases resize with bicubic or nearest interpolation, or without aligned corners, and get different
 values from the same table. Every row changes when the grid changes.

@@ -1,4 +1,4 @@
-"""Learned vectors for rows and columns of an image (DETR), added to the input of every query and key map.
+"""Learned vectors for rows and columns of an image (DETR), added to the input of every query and key projection.
 
     PE[y, x] = [ column[x] | row[y] ]
 
@@ -6,8 +6,8 @@ Source: Carion et al. 2020, "End-to-End Object Detection with Transformers" (arX
 learned alternative to the sines and cosines (`sincos_2d_detr`); facebookresearch/detr, models/position_encoding.py,
 PositionEmbeddingLearned.
 
-**Slot**: `qk_table` (N, C), C even: added to queries and keys, not to values. **Learns**: `row` and `column`, (50, C/2)
-each, initially uniform in [0, 1).
+**Slot**: `qk_table` (N, C), where C is even. In every layer it is added to the input of the query and key projections,
+but not of the value projection. **Learns**: `row` and `column`, (50, C/2) each, initially uniform in [0, 1).
 
 **Options**
 - `grid`: the sides (H, W) of the sequence's grid, tokens in raster order. Default: the most nearly square grid of N

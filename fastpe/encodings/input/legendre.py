@@ -4,7 +4,7 @@
     P_0 = 1,  P_1 = x,  (l+1) P_{l+1} = (2l+1) x P_l - l P_{l-1}
 
 Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 6.2: eq. (11) is the
-map `tanh`, eq. (10) the map `clamp`; section 5.4 mentions a logarithmic one.
+map `tanh`, and eq. (10) is the map `clamp`. Section 5.4 mentions a logarithmic map.
 
 **Slot**: `table` (N, C). **Learns**: nothing by default; with the option `learned`, the number `gamma` (1,) of the map
 `tanh`.

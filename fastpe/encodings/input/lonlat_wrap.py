@@ -7,8 +7,8 @@ Sinusoidal Representation Networks" (arXiv:2310.06743), released code: MarcCoru/
 locationencoder/pe/wrap.py, Wrap; after Mac Aodha, Cole and Perona 2019, "Presence-Only Geographical Priors for
 Fine-Grained Image Classification" (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
-**Slot**: `table` (N, C); only four channels are not zero. **Learns**: nothing; the linear map after the embeddings
-mixes the channels.
+**Slot**: `table` (N, C), in which only four channels are not zero. **Learns**: nothing; the linear map after the
+embeddings mixes the channels.
 
 **Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
 latitudes must be within ±90. `start` is added to both coordinates. If no positions are given, the points follow a

@@ -12,8 +12,8 @@ Source: Geisler, Li, Mankowitz, Cemgil, Günnemann and Paduraru 2023, "Transform
 **Slot**: `table` (N, C). **Learns**: `weight` (2k, C), initially normal with variance 1/k, truncated at two standard
 deviations. This is the authors' plain form, NaiveMagLapNet, without its two constant rows. Their usual form replaces
 the linear map by a network. In this network, one ReLU layer maps each pair (Re, Im) to C/16 numbers, its outputs for v
-and -v are summed, and another layer maps all these sums to C channels. For some tasks they add attention between
-eigenvectors, a graph network, and eigenvalues as inputs.
+and -v are summed, and another layer maps all these sums to C channels. For some tasks, the authors also use attention
+between eigenvectors, a graph network, and eigenvalues as inputs.
 
 **Options**
 - `edges`: the edges of the directed graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i goes from node ui to

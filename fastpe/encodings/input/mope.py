@@ -18,9 +18,9 @@ envelopes the rows would be sinusoids, as in `sinusoidal`.
 
 **Accuracy.** For given sigma and omega, an entry is within 8 * 2^-52 of the exact value.
 
-**Traps.** Initially omega sigma = 5. Rounding then decides for each pair whether the rule "at least 5 / sigma" applies;
-if it does, the pair's frequency gets no gradient. This rule has precedence over the cap of 0.95 pi, so the fastest wave
-starts at 0.99 pi. In each pair the cosine comes first.
+**Traps.** Initially omega sigma = 5. This is exactly the limit of the rule "at least 5 / sigma", so rounding determines
+for which pairs the rule applies. The frequencies of these pairs get no gradient. This rule has precedence over the cap
+of 0.95 pi, so the fastest wave starts at 0.99 pi. In each pair the cosine comes first.
 """
 
 import math

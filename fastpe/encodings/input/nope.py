@@ -12,8 +12,9 @@ mathematical framework and names Kazemnejad as the author, but that paper is by 
 **Past the training length**: defined, because nothing depends on the position.
 
 **Traps.** A bidirectional transformer without position encoding commutes with every permutation of its input: it
-processes a set, not a sequence. A causal transformer does not. If all scores are equal, row i averages i + 1 values, so
-the next layer can compute 1/(i+1).
+processes a set, not a sequence. A causal transformer does not. For example, if all scores are equal, the output at
+position i is the mean of the values at positions 0 .. i. If the value is 1 at the first token and 0 at all others, this
+mean is 1/(i+1), which tells the next layer the position.
 """
 
 from typing import Any

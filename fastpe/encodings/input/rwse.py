@@ -6,8 +6,8 @@ A is the adjacency matrix, D the diagonal matrix of degrees. Without `learned`,
 PE[v] = scale [f_1(v), .., f_k(v), 0, 0, ...].
 
 Source: Dwivedi, Luu, Laurent, Bengio and Bresson 2022, "Graph Neural Networks with Learnable Structural and Positional
-Representations" (arXiv:2110.07875), "Definition of initial PE": its RWPE uses A D^-1, whose powers have the same
-diagonals; vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
+Representations" (arXiv:2110.07875), "Definition of initial PE": the paper's RWPE uses A D^-1 instead of D^-1 A, and the
+powers of both have the same diagonals; vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
 
 **Slot**: `table` (N, C). **Learns**: `weight` (k, C), initially uniform in ±1/sqrt(k).
 

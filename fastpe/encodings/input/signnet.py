@@ -33,8 +33,8 @@ in `laplacian`, the chosen eigenvectors then depend on the order of the nodes, a
 BasisNet, which uses projectors on eigenspaces instead, is not implemented.
 
 **Past the training length**: resized, as for `laplacian`: when the default path grows, all its rows change. If there
-are fewer than k eigenvectors, phi reads zeros in place of the missing ones. At nodes without edges, phi reads zeros
-only.
+are fewer than k eigenvectors, phi reads zeros in place of the missing ones. At nodes without edges, all inputs of phi
+are zeros.
 
 **Traps.** Here phi reads each node separately, so the sum of phi for both signs depends only on |u_t[v]|. Two nodes
 whose entries differ only in sign cannot be distinguished, for example mirrored nodes of the path. For molecules, the

@@ -1,4 +1,4 @@
-"""Sines and cosines of row and column in an image (DETR), added to the input of query and key maps.
+"""Sines and cosines of row and column in an image (DETR), added to the input of query and key projections.
 
     PE[y, x] = [ enc(v_y) | enc(v_x) ],   F = C/2 channels each
     enc(a)[f] = sin(a / T_f) for even f, cos(a / T_f) for odd f,   T_f = base^(2 floor(f/2) / F)
@@ -7,14 +7,14 @@
 Source: Carion et al. 2020, "End-to-End Object Detection with Transformers" (arXiv:2005.12872), appendix A.4, "Spatial
 positional encoding"; facebookresearch/detr, models/position_encoding.py, PositionEmbeddingSine.
 
-**Slot**: `qk_table` (N, C), where C is even. In every layer it is added to the input of the query and key maps, but not
-of the value map. **Learns**: nothing.
+**Slot**: `qk_table` (N, C), where C is even. In every layer it is added to the input of the query and key projections,
+but not of the value projection. **Learns**: nothing.
 
 **Options**
 - `grid`: the sides (H, W) of the grid. Tokens are in raster order: cell (y, x) is token y W + x. Default: the two
   factors of N that are closest to each other.
-- `normalize`: whether coordinates are divided by the image's extent. DETR does so, although the class in its code does
-  not by default.
+- `normalize`: whether coordinates are divided by the image's extent. DETR divides them, although the default of the
+  class in its code is not to divide.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
@@ -25,8 +25,8 @@ not be negative.
 **Past the training length**: defined. With `normalize`, v_y and v_x lie between 0 and 2 pi in every image, so adjacent
 tokens of a larger image differ less.
 
-**Accuracy.** As for `sinusoidal`; with `normalize` the coordinate is rounded first, which changes an entry by at most
-2^-50.
+**Accuracy.** The error of an entry is that of `sinusoidal`. With `normalize`, rounding the coordinate changes an entry
+by at most 2^-50 more.
 
 **Traps.** Positions count from 1, and y comes first. The learned alternative, `learned_2d_detr`, has x first.
 """

@@ -20,9 +20,10 @@ entries near position 2**24 would be wrong in the ninth digit (float64) or in th
 
 **Speed.** Arithmetic is the bottleneck. In a float32 table of consecutive positions, a 64-byte vector of entries takes
 13 vector operations: products, conversions, the interleaving, and a check for cancellation. At 3 GHz and one operation
-per cycle, this gives 15 GB/s. So few operations are enough because the first row of a block is rotated to give the
-other rows. In float64 the error of a rotation would be visible, so every sine and cosine is computed directly. A vector
-of sines and a vector of cosines together take 55 operations, which gives 7 GB/s.
+per cycle, this gives 15 GB/s. These 13 operations are enough because sines and cosines are computed only for the first
+row of each block of 32 rows; the other rows are rotations of it. In float64 the error of a rotation would be visible,
+so every sine and cosine is computed directly. A vector of sines and a vector of cosines together take 55 operations,
+which gives 7 GB/s.
 
 **Past the training length**: defined. No two integers have the same vector, at any length: already their first pairs
 differ, because the difference of two integers is never a multiple of 2 pi. (It is sometimes said that the encoding

@@ -18,8 +18,9 @@ Positions may be any real numbers, including negative ones; accuracy and speed a
 **Past the training length**: defined, as for `sinusoidal`.
 
 **Traps.** This table differs from the paper's table (`sinusoidal`) in two ways. The channels have a different order,
-which a learned map can undo. All frequencies except the first are different, which no map can undo. Some copies count
-positions from the index of the padding token plus one, and set the row of the padding to zero.
+which a learned map can undo. All frequencies except the first are different, which no map can undo. Some
+implementations, such as fairseq's, give the first token the position padding_idx + 1 instead of 0, and set row
+padding_idx of the table to zero.
 """
 
 from typing import Any

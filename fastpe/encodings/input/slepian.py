@@ -13,7 +13,7 @@ System Technical Journal 57; its use as an encoding is our own construction.
 
 **Options**
 - `time_bandwidth`: N W, the training length times the largest frequency, which is in turns per position; from 1/2 to
-  N/2. Default: half of C or of N/2, whichever is smaller. W is then at most 1/4, a period of four positions.
+  N/2. Default: the smaller of C/2 and N/4. W is then at most 1/4, a period of four positions.
 - `scale`: multiplies the table.
 
 Positions may be real numbers: the formula above also defines v_k between integers.

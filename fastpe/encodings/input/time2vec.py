@@ -9,10 +9,10 @@ src/models.py, learn_time_embedding.
 **Slot**: `table` (N, C). **Learns**: `frequency` w and `phase` b, (C,) each, initially uniform in (-1, 1), as in
 PyTorch's linear layer with one input.
 
-**Options**: none. Times other than 0, 1, 2, .. are passed as `positions`; they may be real numbers, and may differ
-between samples. The unit of time matters: initial frequencies are below 1 radian per unit. mTAN divides times by the
-length of the record, so that they lie in [0, 1]. (`rope` also accepts times as positions: subtract each sample's first
-time in float64, and choose the unit so that a typical gap is about 1.)
+**Options**: none. Pass times other than 0, 1, 2, .. as `positions`. They may be real numbers, and may differ between
+samples. The unit of time matters: initial frequencies are below 1 radian per unit. mTAN divides times by the length of
+the record, so that they lie in [0, 1]. (`rope` also accepts times as positions: subtract each sample's first time in
+float64, and choose the unit so that a typical gap is about 1.)
 
 **Past the training length**: defined; the linear channel grows without bound.
 

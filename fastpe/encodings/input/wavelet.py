@@ -41,12 +41,12 @@ select other interpretations:
 - `normalise`: `unit` divides every row by its norm, except rows of zeros; `none` does not.
 - `scale`: multiplies the table after normalisation; sqrt(C/2) gives the norm of the sinusoidal encoding.
 
-**Past the training length**: defined. Past N, the supports of the functions end one after another. So fewer and fewer
-functions reach a row, and rows that are not normalised tend to zero. Normalised rows become similar to their
-neighbours: for db4 and N = 50, the two nearest rows are 0.43 apart inside the training length, 0.05 in [50, 100) and
-2e-5 in [100, 200). Where no function remains, rows are zero. For db2 and N = 50 these are all rows at positions of 128
-or more; for db4, no row up to position 199 is zero. The paper claims that differences decay past N, but the row of
-position 199 is nearly orthogonal to the row of position 50.
+**Past the training length**: defined. Past N, the supports of the functions end one after another. The farther a row is
+past N, the fewer functions are not zero there, so rows that are not normalised tend to zero. Normalised rows become
+similar to their neighbours: for db4 and N = 50, the two nearest rows are 0.43 apart inside the training length, 0.05 in
+[50, 100) and 2e-5 in [100, 200). Where all functions are zero, rows are zero. For db2 and N = 50 these are all rows at
+positions of 128 or more; for db4, no row up to position 199 is zero. The paper claims that differences decay past N,
+but the row of position 199 is nearly orthogonal to the row of position 50.
 
 **Accuracy.** PyWavelets' Daubechies filters are correct to the last bit. For db1 to db20, the absolute error of a value
 is at most 1e-14, and in float32 half a unit in the last place more. So the error of an entry below 1e-7 can exceed a
@@ -55,8 +55,8 @@ long filter reach a row, its norm is 1e-7 or less, and the error of the normalis
 
 **Speed.** Arithmetic is the bottleneck for rows inside the training length: about 40 of 64 columns are not zero, and
 each takes about ten operations for a vector of positions. The values of the coarsest scales (for example, six of 18)
-are not cached; with a filter of length L, each of these scales takes L^2 more products. For rows that no function
-reaches, memory bandwidth is the bottleneck.
+are not cached; with a filter of length L, each of these scales takes L^2 more products. For rows in which all functions
+are zero, memory bandwidth is the bottleneck.
 """
 
 import math

@@ -100,8 +100,8 @@ def axis_places(spec: Spec, grid: tuple[int, ...], *, extra: int = 0) -> list[Ar
 def learned_grid(
     spec: Spec, grid: tuple[int, ...] | None, train_grid: tuple[int, ...] | None, axes: int, *, extra: int = 0
 ) -> tuple[int, ...]:
-    """The learned grid: `train_grid`; or `grid` if its number of cells fits the training length; or the closest
-    sides."""
+    """The learned grid: `train_grid`; or `grid` if it has one cell for each position of the training length (except for
+    `extra` ones); or the closest sides."""
     fits = grid is not None and len(grid) == axes and min(grid) > 0  # if false, `extent` raises an error
     if train_grid is None and grid is not None and fits and math.prod(grid) == spec.train_length - extra:
         train_grid = grid

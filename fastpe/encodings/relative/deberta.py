@@ -18,7 +18,7 @@ which every layer has separately. All initial values are drawn from N(0, 0.02^2)
   code.
 - `buckets`: the number of buckets on each side, even; 256 in version 2. Default: no buckets, so each distance has its
   own row of the table.
-- `p2c_index`: which of the two formulas of y is used, `code` (the released code's) or `paper`.
+- `p2c_index`: which of the two formulas of y is used: `code` (that of the released code) or `paper`.
 - `c2p`, `p2c`: whether to use the term q_i . K[x] and the term k_j . Q[y].
 
 **Buckets.** Let m = i - j. Without buckets, bucket(m) = m and span = reach. With b buckets on each side, span = b. Let

@@ -16,9 +16,9 @@ known.
 
 **Past the training length**: clipped. On each side, all distances of K - 1 or more share one vector of weights.
 
-**Traps.** For every pair of tokens, the D products q_ic k_jc are multiplied by D weights before they are summed. No
-other encoding has such an expensive score. Positions cannot be given: only offsets of consecutive positions are
-supported.
+**Traps.** For every pair of tokens, the D products q_ic k_jc are multiplied by D weights before they are summed. This
+takes D more multiplications for each pair than an ordinary score. Positions cannot be given: only offsets of
+consecutive positions are supported.
 """
 
 from typing import Any

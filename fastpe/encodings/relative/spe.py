@@ -9,10 +9,10 @@ authors draw random features of query and key, 256 by default, so that the encod
 mean of the products of these features, over all draws, is the formula above. fastpe uses this mean, so nothing is
 random.
 
-**Slot**: `rel_gain` (H, 2N-1, D), whose row of offset o = j - i is R(-o) / (2K). **Learns**, shared by all layers:
-`frequency` phi, `offset` theta and `gain` g, each (H, D, K). Initially phi ~ N(-4, 1), which gives periods of about a
-hundred positions, and theta ~ N(0, 1). The K initial values of g in a channel are 2 z / sqrt(|z|), where z is a vector
-of K draws from N(0, 1) and |z| its norm.
+**Slot**: `rel_gain` (H, 2N-1, D). Its row for the offset j - i contains R_c(i - j) / (2K) for every channel c.
+**Learns**, shared by all layers: `frequency` phi, `offset` theta and `gain` g, each (H, D, K). Initially phi ~ N(-4,
+1), which gives periods of about a hundred positions, and theta ~ N(0, 1). The K initial values of g in a channel are 2
+z / sqrt(|z|), where z is a vector of K draws from N(0, 1) and |z| its norm.
 
 **Options**
 - `sines`: K, the number of sines of each channel; 1 by default, as in the code.
@@ -24,10 +24,10 @@ of K draws from N(0, 1) and |z| its norm.
 
 **Traps.** Initial entries of `rel_gain` are far from 1 and have both signs. With one sine, the largest entry of a
 channel is below 0.2 for half of the channels and above 2.8 for a tenth of them. The factor 1/(2K) follows from the
-authors' code. In that code, the dot product of a query's and a key's F random features has the factor sqrt(F) / (2K
-sqrt(D)). Attention with heads of width F then divides this product by sqrt(F). What remains is 1/(2K) times the usual
-1/sqrt(D). The authors' function get_posattn_matrix omits the factor 1/(2K). The authors' gates, which mix R_c with 1,
-are not implemented. Positions cannot be given.
+authors' code. That code makes F random features of each query and of each key. The mean of the dot product of these
+features is sqrt(F) / (2K sqrt(D)) times the sum over c above. Attention with heads of width F then divides this product
+by sqrt(F). What remains is 1/(2K) times the usual 1/sqrt(D). The authors' function get_posattn_matrix omits the factor
+1/(2K). The authors' gates, which mix R_c with 1, are not implemented. Positions cannot be given.
 """
 
 import math

@@ -9,8 +9,9 @@
 Source: Yan et al. 2019, "TENER: Adapting Transformer Encoder for Named Entity Recognition" (arXiv:1911.04474),
 sections 3.2.1 and 3.2.2; fastnlp/TENER, modules/relative_transformer.py, RelativeMultiHeadAttn.
 
-**Slots**: `rel_key` (1, 2N-1, D) and, in form "code", `rel_query`; `key_bias` u; `bias` s v . R; and `scale`, which is
-1 unless `scaled` is set. **Learns**, separately in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
+**Slots**: `rel_key` (1, 2N-1, D) and, in form "code", `rel_query`; `key_bias`, which is u; `bias`, which contains s v .
+R; and `scale`, which is 1 unless `scaled` is set. **Learns**, separately in every layer: `u` and `v` (H, D), initially
+N(0, 2/(H + D)).
 
 **Options**
 - `form`: `paper` or `code`, the two formulas above. They differ in the sign of the distance in the terms q_i . R and v
@@ -24,9 +25,9 @@ If D is odd, form "paper" drops the last cosine and form "code" has a last chann
 
 **Past the training length**: defined.
 
-**Traps.** Sines are odd and cosines even in the distance, so the model can tell left from right, in a different way in
-each form. The authors' code sets the row of the most negative distance to zero, because it reserves this row for
-padding. Here this row is computed like all others. Positions cannot be given.
+**Traps.** Sines are odd and cosines even in the distance, so the model can tell left from right. The two forms do this
+in different ways. The authors' code sets the row of the most negative distance to zero, because it reserves this row
+for padding. Here this row is computed like all others. Positions cannot be given.
 """
 
 import math

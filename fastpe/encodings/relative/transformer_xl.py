@@ -6,10 +6,10 @@
 Source: Dai et al. 2019, "Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context" (arXiv:1901.02860),
 section 3.3; kimiyoung/transformer-xl, pytorch/mem_transformer.py, RelPartialLearnableMultiHeadAttn.
 
-**Slots**: `rel_key` (H, 2K+1, D), whose row of offset o = j - i is r_{-o}; `key_bias`, which is u; and `bias`, which is
-s v . r_{-o}. K is the smaller of N-1 and `clamp_len`. **Learns**: `u` and `v` (H, D), shared by all layers, and
-`weight` W_R (C, C), separately in every layer. All are initially drawn from N(0, 0.02^2). (The released code can also
-learn separate u and v in each layer, but its settings do not use this option.)
+**Slots**: `rel_key` (H, 2K+1, D), whose row for the offset j - i is r_{i-j}; `key_bias`, which is u; and `bias`, which
+contains s v . r_{i-j}. K is the smaller of N-1 and `clamp_len`. **Learns**: `u` and `v` (H, D), shared by all layers,
+and `weight` W_R (C, C), separately in every layer. All are initially drawn from N(0, 0.02^2). (The released code can
+also learn separate u and v in each layer, but its settings do not use this option.)
 
 **Options**
 - `clamp_len`: larger distances are replaced by `clamp_len`. The authors clamp only in evaluation. Default: no clamping.
@@ -23,9 +23,9 @@ sines let a bidirectional model tell left from right. If the width C is odd, the
 of at most C 2^-53 times the sum of their absolute values.
 
 **Traps.** R is fixed; only W_R is learned. Sines and cosines are concatenated, not interleaved. The usual
-implementation computes all q_i . r_m as a matrix, and shifts its rows so that each product comes to its key. Above the
-diagonal the shifted matrix contains products of other queries, so this is right only with a causal mask. Positions
-cannot be given.
+implementation computes all q_i . r_m as a matrix, and shifts its rows so that each product is in the column of its key.
+Above the diagonal, the shifted matrix contains products of other queries, so the result is right only with a causal
+mask. Positions cannot be given.
 """
 
 import math

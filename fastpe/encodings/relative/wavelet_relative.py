@@ -6,7 +6,7 @@
 Source: Oka, Hasegawa, Nishida and Saito 2025, "Wavelet-based Positional Representation for Long Context"
 (arXiv:2502.02004), eqs. (10) to (14); other wavelets: its section 6.3.1. No public code is known.
 
-**Slot**: `rel_key` (1, 2N-1, D), whose row of offset o = j - i is p_{-o}. All heads and layers share the slot.
+**Slot**: `rel_key` (1, 2N-1, D), whose row for the offset j - i is p_{i-j}. All heads and layers share the slot.
 **Learns**: nothing.
 
 **Options**
@@ -17,7 +17,8 @@ Source: Oka, Hasegawa, Nishida and Saito 2025, "Wavelet-based Positional Represe
 - `wavelet`: the function psi. `ricker`: as above. `gaussian`: exp(-t^2). `haar`: 1 on [-1/2, 0) and -1 on [-1, -1/2).
   `morlet`: exp(-t^2) cos(a t), whose frequency per position is the same at every scale.
 
-The channels are ordered by scale. The paper does not give an order, and the query and key maps can undo any order.
+The channels are ordered by scale. The paper does not give an order, and the query and key projections can undo any
+order.
 
 **Compared with `wavelet`**, the encoding of Li (2025): both use shifted copies of a wavelet psi at dyadic scales.
 

@@ -12,8 +12,8 @@ Angle Matrices", CVPR 2025; Longin-Yu/ComRoPE, model.py, ComRoPELDAttention and 
 **Initial values.** The generators B are drawn from N(0, std^2), and the multipliers a from N(0, 1).
 
 **Options**
-- `variant`: `ld`: the generators of all axes are linearly dependent, so each block has one generator and a factor for
-  each axis. `ap`: each block rotates with one axis only.
+- `variant`: `ld` (linearly dependent): the generators of all axes are multiples of one matrix, so each block has one
+  generator and a factor for each axis. `ap` (axial partition): each block rotates with one axis only.
 - `block`: b, the number of channels of a block. Default: the largest divisor of the head width that is at most 8.
 - `coordinates`: n, the number of coordinates of a position.
 - `grid`: sides of the grid, if n > 1.

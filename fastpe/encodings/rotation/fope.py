@@ -10,7 +10,8 @@ Source: Hua et al. 2024, "Fourier Position Embedding: Enhancing Attention's Peri
 Generalization" (arXiv:2412.17739); TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py, FourierEmbedding.
 
 **Slots**: `rotors` (H, N, D/2, 2, 2), `pairs` (always `half`). **Learns**: nothing by default, because Wc and Ws are
-drawn once; with `learned`, Wc as `cosines` and Ws as `sines`, (H, n, m) each. Each layer learns separate matrices.
+drawn once; with the option `learned`, Wc as `cosines` and Ws as `sines`, (H, n, m) each. Each layer learns separate
+matrices.
 
 **Initial values.** In both matrices, the entries (i ceil(n/m), i) are 1 and the others are 0; then a normal random
 number with standard deviation `gain` times sqrt(2 / (n + m)) is added to each entry.
@@ -31,10 +32,10 @@ number with standard deviation `gain` times sqrt(2 / (n + m)) is added to each e
 on their offset.
 
 **Traps.** For the pairs without a frequency (c >= m), the released code sets both C and S to 1. Such a pair (a, b)
-becomes (a - b, a + b): it is rotated by 45 degrees and scaled by sqrt 2. As this happens to queries and keys alike, the
-contribution of the pair to the score doubles. The paper describes these pairs as having frequency zero, which would be
-C = 1 and S = 0. At least half of the pairs are of this kind. If no frequency makes a turn in the training length, the
-fastest one is kept here.
+becomes (a - b, a + b): it is rotated by 45 degrees and scaled by sqrt 2. Because both queries and keys are changed in
+this way, the contribution of the pair to the score doubles. The paper describes these pairs as having frequency zero,
+which would be C = 1 and S = 0. At least half of the pairs are of this kind. If no frequency makes a turn in the
+training length, the fastest one is kept here.
 """
 
 import math

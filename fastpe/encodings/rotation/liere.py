@@ -14,7 +14,8 @@ and n are options, see below. The lower triangles are not used.
 - `block`: b, the number of channels of a block; the authors try values up to D. By default the largest divisor of D
   that is at most 8. With b = 2 this is mixed RoPE (`rope_mixed`).
 - `coordinates`: n, the number of coordinates of a position.
-- `grid`: the sides of the sequence's grid, if n > 1. Default: sides as equal as possible.
+- `grid`: the sides of the sequence's grid, if n > 1. Default: the n factors of the number of cells that are closest to
+  each other.
 - `train_grid`: the sides of the training grid, if n > 1.
 - `class_token`: whether the first token is a class token, which has no cell and is not rotated.
 

@@ -24,8 +24,8 @@ Angles are as precise as those of `rope`.
 **Past the training length**: defined.
 
 **Facts.** If all phases are 0, a score depends on positions only through the distance, so keys to the left and right
-are treated alike. The score of a token with its own key is then never negative. There is no option `rotated`: all
-channels are rotated, the last ones slowly.
+are treated alike. The score of a token with its own key is then never negative. There is no option `rotated`, because
+all channels are rotated (the last ones slowly).
 
 **Traps.** The phase is added to the angle of the key. If it were added to the angle of the query, it would have the
 opposite effect. The gradient of a phase equals that of phi inside the interval [-2 pi, 0] and at its ends, and is 0

@@ -32,8 +32,8 @@ quality drops. To avoid this, `rope_linear`, `rope_ntk`, `rope_dynamic`, `rope_y
 change the frequencies.
 
 **Traps.** The two values of `pairs` differ only in the order of channels. Weights trained with one value are wrong for
-the other, unless the output channels of the query and key maps are reordered. Cached keys must be rotated by their own
-positions.
+the other, unless the output channels of the query and key projections are reordered. Cached keys must be rotated by
+their own positions.
 """
 
 from fastpe.encodings.encoding import Reported

@@ -23,9 +23,9 @@ dinov3/layers/rope_position_encoding.py, RopePositionEmbedding, and layers/atten
 
 If positions are given, they are (row, column) and may be real numbers. If `grid` is set, they are converted into (y, x)
 by the formula above. If not, they are used as (y, x) directly, so you can apply the authors' augmentation to them
-first. During training, it replaces (y, x) by ((y, x) + u) e^w e^z, which shifts, jitters and rescales the coordinates.
-The numbers u, w and z are drawn once per batch: u and w separately for each axis, z for both axes together. The
-released models use only e^z, from 1/2 to 2.
+first. During training, this augmentation replaces (y, x) by ((y, x) + u) e^w e^z: it shifts, jitters and rescales the
+coordinates. The numbers u, w and z are drawn once per batch: u and w separately for each axis, z for both axes
+together. The released models use only e^z, from 1/2 to 2.
 
 **Past the training length**: defined. If `normalise` is `separate` or `max`, coordinates stay in (-1, 1): the patches
 of a larger grid are closer together, and their angles hardly leave the range of training.

@@ -24,7 +24,7 @@ modeling_qwen.py, get_ntk_alpha.
   Hugging Face versions of LLaMA, and uses `pairs` = `half`.
 
 **Past the training length**: defined; the encoding is designed for longer sequences. Up to the training length it is
-the same as `rope`, so short sequences lose nothing.
+the same as `rope`, so the quality on short sequences does not change.
 
 **Traps.** One more token changes the angles of all tokens before it, so keys must be cached before they are rotated.
 All samples of a batch have the same n.

@@ -1,8 +1,10 @@
-"""NTK-aware scaling by a mixed radix: RoPE whose frequencies are multiplied by a stretched exponential.
+"""A variant of NTK-aware scaling: RoPE whose frequency of pair t is multiplied by exp(-a (t+1)^b).
 
     theta'_t = base^(-2t/R) e^(-a (t+1)^b),   a = ln k / (R/2)^b,   t = 0 .. R/2 - 1
 
-The slowest pair is divided by exactly k, as in `rope_ntk`, and the fastest by a little more than 1.
+The frequency of the slowest pair is divided by exactly k, as in `rope_ntk`, and that of the fastest by a little more
+than 1. The author calls the method "mixed radix", because it treats the pairs as digits of a number whose digits have
+different bases.
 
 Source: Su 2023, "Transformer's upgrade path 11" (kexue.fm/archives/9706); bojone/rerope, ntk_patch.py.
 

@@ -37,7 +37,7 @@ A circulant frequency is a sum of D products, and its rounding error is multipli
 
 **Facts.** Let R(x) be smooth, with R(0) = I, and let the score of positions x and y depend only on y - x. Then R(x) =
 P^T RoPE(x) P, where P is orthogonal and the same for all positions (theorem 3.4). The P^T on the left cancels in a
-score, and the P on the right could be a part of the maps to queries and keys. Learning P therefore changes how a model
+score, and the P on the right could be a part of the query and key projections. Learning P therefore changes how a model
 learns, not which functions it can represent.
 
 **Traps.** With -S instead of S, P becomes its inverse; eq. (10) can also be read in this way. With the form

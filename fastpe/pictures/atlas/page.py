@@ -6,6 +6,7 @@ from fastpe.base.version import VERSION
 from fastpe.encodings import catalogue
 from fastpe.encodings.catalogue import GROUPS, Entry
 from fastpe.encodings.encoding import BEYOND, USES
+from fastpe.encodings.slots import NOTATION
 from fastpe.pictures import web
 from fastpe.pictures.atlas import prose
 from fastpe.pictures.atlas.card import EVIDENCE, HEADS, Card, card
@@ -49,6 +50,7 @@ def atlas(entries: Sequence[Entry], listen: Callable[[str], None] = lambda key: 
         "fastpe.pictures.atlas/atlas.html",
         title="Position encodings: an atlas",
         version=VERSION,
+        notation=NOTATION,
         sizes={**SIZES, "heads": HEADS},
         groups={title: [cards[each.key] for each in members] for title, members in groups.items()},
         cards=every,

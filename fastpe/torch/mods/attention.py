@@ -32,14 +32,14 @@ class FlexReport:
     way : str
         "slots": one call of `fastpe.torch.attention`, in O(N) memory unless there is a mask of queries and keys or the
         slot "index". "chunks": a call for each chunk of queries, with arrays of the chunk and all keys. "fallback":
-        PyTorch computes all scores of a chunk.
+        PyTorch computes all scores of one chunk after the other.
     slots : tuple of str
         The slots and options of `fastpe.torch.attention` that are used; "mask" if numbers for each query and key are
         added.
     spans : bool
-        Whether the keys that a query sees are given as a span.
+        Whether `spans`, an interval of keys for each query, determines which keys are seen.
     masks : bool
-        Whether keys are hidden by a mask of queries and keys.
+        Whether a mask with an entry for each query and key hides keys.
     rows : int
         Number of queries in a chunk.
     reasons : tuple of str
@@ -75,9 +75,10 @@ def flex_attention(
     """PyTorch's `flex_attention
     <https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html>`_ on a CPU, with gradients.
 
-    A score_mod or mask_mod is run once, on scalars, and its operations are read. Biases by offset, ALiBi, soft caps,
-    factors, windows, documents and padding become slots of `attention`, in O(N) memory. Numbers of queries and keys are
-    computed for a chunk of queries at a time. Whatever has no such form is computed by PyTorch, a chunk at a time.
+    fastpe calls a score_mod or mask_mod once with scalars to find its operations. Biases by offset, ALiBi, soft caps,
+    factors, windows, documents and padding become slots of `attention`, in O(N) memory. If a score_mod adds a number
+    for each pair of a query and a key, these numbers are computed for one chunk of queries at a time. Other functions
+    of the score are computed by PyTorch, for one chunk of queries at a time.
 
     Parameters
     ----------
@@ -99,11 +100,11 @@ def flex_attention(
     return_lse : bool
         Whether to also return the logarithm of the softmax denominator. Deprecated in PyTorch: use `return_aux`.
     kernel_options : dict, optional
-        Options of PyTorch's kernels. They are ignored, but a `BACKEND` that needs a GPU is refused.
+        Options of PyTorch's kernels. They are ignored, except that a `BACKEND` that needs a GPU raises an error.
     return_aux : torch.nn.attention.flex_attention.AuxRequest, optional
         Which other results to return. `max_scores` is not available on a CPU.
     fallback : str
-        "chunks", or "error": what has no form is refused.
+        "chunks": PyTorch computes functions that cannot become slots. "error": such functions raise an error.
 
     Returns
     -------
@@ -127,13 +128,14 @@ def flex_attention(
 
     Notes
     -----
-    **Mods** are traced again if they capture another kind of object than tensors, numbers, strings, functions, and
-    modules and classes of PyTorch, or if these differ. What a captured tensor holds may always change. Values must not
-    be read in Python (use `torch.where` instead of ``if``), tensors must not be written to, and no random numbers may
-    be drawn. Only minus infinity hides a key: a query all of whose scores are -1e9 returns the mean of the values.
+    **Mods** (a score_mod or mask_mod) may capture tensors, numbers, strings, functions, and modules and classes of
+    PyTorch. A mod is traced again if one of these objects is replaced by a different one, and in every call if it
+    captures any other kind of object. The values of a captured tensor may always change. A mod must not read values in
+    Python (use `torch.where` instead of ``if``), write to tensors, or draw random numbers. Only minus infinity hides a
+    key: a query all of whose scores are -1e9 returns the mean of the values.
 
-    **Memory.** `flex_report` tells how a call is computed. What has no form takes about ten times as long, in as much
-    memory as a chunk needs.
+    **Memory.** `flex_report` tells how a call is computed. Functions that PyTorch computes take about ten times as
+    long, with as much memory as a chunk needs.
 
     **Derivatives.** A second derivative raises an error, except where PyTorch computes the scores. The mask_mod of a
     BlockMask must not capture tensors that require gradients, as in PyTorch.
@@ -223,13 +225,13 @@ def flex_report(
 
 @contextlib.contextmanager
 def flex() -> Iterator[None]:
-    """Replace PyTorch's `flex_attention` and `create_block_mask` by fastpe's inside a ``with`` block.
+    """Replace PyTorch's `flex_attention` and `create_block_mask` by fastpe's functions inside a ``with`` block.
 
     The functions are replaced in all modules that have imported them, for all threads. A module that is imported inside
     the block keeps fastpe's functions.
 
-    Functions that were compiled before, as by ``torch.compile(flex_attention)``, keep PyTorch's: import the modules
-    that compile it inside the block.
+    A function that was compiled before the block, for example by ``torch.compile(flex_attention)``, still calls
+    PyTorch's `flex_attention`. If a module compiles `flex_attention` on import, import that module inside the block.
 
     Examples
     --------

@@ -76,7 +76,7 @@ def create_block_mask(
         Function of sample, query head, query index and key index that returns a bool tensor: whether the query sees the
         key.
     B, H : int or None
-        Numbers of samples and query heads, or None if all are alike.
+        Numbers of samples and of query heads. None: all samples, or all heads, have the same mask.
     Q_LEN, KV_LEN : int
         Numbers of queries and keys.
     device : optional
@@ -86,7 +86,7 @@ def create_block_mask(
     _compile : bool
         Ignored.
     separate_full_blocks : bool
-        Whether tiles in which all queries see all keys are listed apart, so that mask_mod is not asked there.
+        Whether tiles in which all queries see all keys are listed separately, so that mask_mod is not called for them.
     compute_dq_write_order, dq_kv_order : bool
         For PyTorch's kernels on a GPU: `compute_dq_write_order` must be False.
 

@@ -15,7 +15,7 @@ _NO_SIZES = (1, 1, 1, 1)
 
 
 class NoForm(Exception):
-    """A score_mod does not have the form; the message says why."""
+    """Raised for a score_mod that does not have this form; the message says why."""
 
 
 @dataclass(frozen=True)

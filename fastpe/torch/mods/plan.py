@@ -36,7 +36,7 @@ class Plan:
     scores : list of Mask
         Numbers added before the soft cap.
     lse : list of Grid
-        What the softmax does not feel, but the logarithm of its denominator does.
+        Numbers that do not change the softmax, but are added to the logarithm of its denominator.
     reasons : list of str
         Why something needs more than O(N) memory.
     """
