@@ -54,6 +54,7 @@ WITHOUT = {
     "log_n": "Su's code is not a package; tests have its numbers",
     "lonlat_wrap": NO_PACKAGE,
     "magnetic": "no package with this encoding was found; tests have numbers of the authors' code",
+    "moirai": "uni2ts has it inside a layer; tests have the numbers of its formula",
     "mope": NO_PACKAGE,
     "nope": "there is nothing to compare",
     "path": "reflections that a layer computes from its input; it fills no slot",
