@@ -176,3 +176,23 @@ def test_printed_frequencies_of_mixed_radix(rule: str, printed: dict[int, float]
 def test_pairs_of_mixed_radix_are_slowed_from_the_first_one_if_training_is_short() -> None:
     theta = angles_at("rope_mixed_radix", 1, dim=8, train_length=6, factor=3.0)  # no pair makes a turn: l = h = 0
     np.testing.assert_allclose(theta, angles_at("rope", 1, dim=8) / [1, 3, 3, 3], rtol=1e-15)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ms-PoE
+
+
+def test_printed_scales_of_the_heads_of_ms_poe() -> None:
+    plain = angles_at("rope", 1, dim=4, pairs="half")
+    request = {"dim": 16, "heads": 4, "positions": [1], "dtype": np.float64}
+    for ranks, ratios in ((None, [1.2, 1.35, 1.5, 1.65]), ((3, 0, 1, 2), [1.65, 1.2, 1.35, 1.5])):
+        angles = fastpe.build("ms_poe", 1, ranks=ranks, **request)["angles"][:, 0]
+        np.testing.assert_allclose(plain / angles, np.array(ratios)[:, None] * [1, 1], rtol=1e-15)
+    with pytest.raises(ValueError, match=r"^option 'ranks' must have each of 0 .. 3 once, not \(0, 1, 1, 2\)"):
+        fastpe.build("ms_poe", 1, ranks=(0, 1, 1, 2), **request)
+
+
+def test_the_attention_of_a_head_that_divides_positions() -> None:
+    slots = fastpe.build("ms_poe", 4, dim=4, least=1.5, dtype=np.float64)
+    printed = [0.2545386822, -0.0912376248, 0.2473530456, 0.3314050414, 0.6603571282]
+    np.testing.assert_allclose(results(slots, causal=True), printed, rtol=0, atol=5.1e-11)

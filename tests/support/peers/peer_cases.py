@@ -56,6 +56,7 @@ WITHOUT = {
     "magnetic": "no package with this encoding was found; tests have numbers of the authors' code",
     "moirai": "uni2ts has it inside a layer; tests have the numbers of its formula",
     "mope": NO_PACKAGE,
+    "ms_poe": NO_PACKAGE,
     "nope": "there is nothing to compare",
     "path": "reflections that a layer computes from its input; it fills no slot",
     "pope": "x-transformers and PoPE-pytorch have it inside attention; tests have the numbers of its formula",
