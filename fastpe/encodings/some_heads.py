@@ -21,6 +21,117 @@ ON = Option(None, "heads that use the encoding: first:N, last:N, or numbers such
 _SHARED = ("index",)
 
 
+class _OnHeads:
+    """The functions of an encoding with the option `on`."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+
+    def _inside(self, spec: Spec, options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        """The shapes of the slots of the smaller model."""
+        return combined.shapes_of(Part("", self.encoding, options), spec)
+
+    def shapes(self, spec: Spec, *, on: str, **options: Any) -> dict[str, tuple[int, ...]]:
+        """The shapes of the slots, with all heads."""
+        found = {}
+        for slot, shape in self._inside(_smaller(spec, on), options).items():
+            axis = _axis(slot, len(shape))
+            found[slot] = shape if axis is None else (*shape[:axis], spec.heads, *shape[axis + 1 :])
+        return found
+
+    def check(self, spec: Spec, *, on: str, **options: Any) -> None:
+        """Raise an error if a slot cannot be neutral for a head."""
+        small = _smaller(spec, on)
+        self.encoding.check(small, **options)
+        names = [slot for slot, shape in self._inside(small, options).items() if _axis(slot, len(shape)) is None]
+        names = [slot for slot in names if slot not in _SHARED]
+        names += ["rectify"] if "rectify" in self.encoding.plain(small, **options) else []
+        if names or self.encoding.gate is not None:
+            what = f"slot {names[0]!r} has no heads" if names else "a layer computes its values"
+            raise ValueError(f"option 'on' must not be set for this encoding, because {what}; it is {on!r}")
+
+    def _filled(self, spec: Spec, on: str, small: dict[str, Any], out: dict[str, Any]) -> None:
+        """Write the slots of the smaller model, and neutral values for the other heads."""
+        for slot, array in small.items():
+            axis = _axis(slot, array.ndim)
+            if axis is None:
+                out[slot][...] = array
+            else:
+                out[slot][...] = neutral(slot, out[slot].shape, out[slot].dtype)
+                out[slot][(*(slice(None),) * axis, list(_chosen(spec, on)))] = array
+
+    def reference(self, spec: Spec, params: dict[str, Any], *, on: str, **options: Any) -> dict[str, Any]:
+        """The slots by the formula."""
+        import numpy as np
+
+        small = _smaller(spec, on)
+        inside = self._inside(small, options)
+        found = {
+            slot: np.broadcast_to(value, inside[slot])
+            for slot, value in self.encoding.reference(small, params, **options).items()
+        }
+        out = {slot: np.empty(shape) for slot, shape in self.shapes(spec, on=on, **options).items()}
+        self._filled(spec, on, found, out)
+        return out
+
+    def fill(self, spec: Spec, params: dict[str, Any], out: dict[str, Any], *, on: str, **options: Any) -> None:
+        """Fill the slots."""
+        import numpy as np
+
+        small = _smaller(spec, on)
+        found = {slot: np.zeros(shape, out[slot].dtype) for slot, shape in self._inside(small, options).items()}
+        if self.encoding.fill is None:
+            found = {
+                slot: found[slot] + value for slot, value in self.encoding.reference(small, params, **options).items()
+            }
+        else:
+            self.encoding.fill(small, params, found, **options)
+        self._filled(spec, on, found, out)
+
+    def pull(
+        self, spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, on: str, **options: Any
+    ) -> None:  # fmt: skip
+        """Add the gradients of the parameters."""
+        small, own = _smaller(spec, on), {}
+        inside = self._inside(small, options)
+        for slot, gradient in dslots.items():
+            axis = _axis(slot, gradient.ndim)
+            own[slot] = gradient if axis is None else gradient.take(_chosen(spec, on), axis)
+            if axis is not None and inside[slot][axis] == 1:
+                own[slot] = own[slot].sum(axis=axis, keepdims=True)
+        assert self.encoding.pull is not None  # otherwise this function is not used
+        self.encoding.pull(small, params, own, dparams, **options)
+
+    def plain(self, spec: Spec, *, on: str, **options: Any) -> dict[str, Any]:
+        """Values that are not arrays; `scale` becomes one number for each head."""
+        import numpy as np
+
+        found = dict(self.encoding.plain(_smaller(spec, on), **options))
+        if "scale" in found:
+            scale = np.full(spec.heads, spec.head_dim**-0.5)
+            scale[list(_chosen(spec, on))] = found["scale"]
+            found["scale"] = scale
+        return found
+
+    def column(self, spec: Spec, *, on: str, **options: Any) -> tuple[float, ...] | None:
+        """The slopes, which are 0 for other heads."""
+        slopes = self.encoding.column(_smaller(spec, on), **options)
+        if slopes is None:
+            return None
+        own = dict(zip(_chosen(spec, on), slopes, strict=True))
+        return tuple(own.get(head, 0.0) for head in range(spec.heads))
+
+    def ulp(self, spec: Spec, *, on: str, **options: Any) -> Any:
+        """The largest bound of the error of the smaller model."""
+        import numpy as np
+
+        return (
+            np.max(self.encoding.ulp(_smaller(spec, on), **options))
+            if callable(self.encoding.ulp)
+            else self.encoding.ulp
+        )
+
+
 def on_heads(encoding: Encoding) -> Encoding:
     """Return the encoding with the option `on`, whose value must not be None.
 
@@ -35,105 +146,18 @@ def on_heads(encoding: Encoding) -> Encoding:
         call = getattr(encoding, name)
         return lambda spec, *given, on, **options: call(_smaller(spec, on), *given, **options)
 
-    def shapes_inside(spec: Spec, options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-        return combined.shapes_of(Part("", encoding, options), spec)
-
-    def shapes(spec: Spec, *, on: str, **options: Any) -> dict[str, tuple[int, ...]]:
-        found = {}
-        for slot, shape in shapes_inside(_smaller(spec, on), options).items():
-            axis = _axis(slot, len(shape))
-            found[slot] = shape if axis is None else (*shape[:axis], spec.heads, *shape[axis + 1 :])
-        return found
-
-    def check(spec: Spec, *, on: str, **options: Any) -> None:
-        small = _smaller(spec, on)
-        encoding.check(small, **options)
-        names = [slot for slot, shape in shapes_inside(small, options).items() if _axis(slot, len(shape)) is None]
-        names = [slot for slot in names if slot not in _SHARED]
-        names += ["rectify"] if "rectify" in encoding.plain(small, **options) else []
-        if names or encoding.gate is not None:
-            what = f"slot {names[0]!r} has no heads" if names else "a layer computes its values"
-            raise ValueError(f"option 'on' must not be set for this encoding, because {what}; it is {on!r}")
-
-    def filled(spec: Spec, on: str, small: dict[str, Any], out: dict[str, Any]) -> None:
-        for slot, array in small.items():
-            axis = _axis(slot, array.ndim)
-            if axis is None:
-                out[slot][...] = array
-            else:
-                out[slot][...] = neutral(slot, out[slot].shape, out[slot].dtype)
-                out[slot][(*(slice(None),) * axis, list(_chosen(spec, on)))] = array
-
-    def reference(spec: Spec, params: dict[str, Any], *, on: str, **options: Any) -> dict[str, Any]:
-        import numpy as np
-
-        small = _smaller(spec, on)
-        inside = shapes_inside(small, options)
-        found = {
-            slot: np.broadcast_to(value, inside[slot])
-            for slot, value in encoding.reference(small, params, **options).items()
-        }
-        out = {slot: np.empty(shape) for slot, shape in shapes(spec, on=on, **options).items()}
-        filled(spec, on, found, out)
-        return out
-
-    def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, on: str, **options: Any) -> None:
-        import numpy as np
-
-        small = _smaller(spec, on)
-        found = {slot: np.zeros(shape, out[slot].dtype) for slot, shape in shapes_inside(small, options).items()}
-        if encoding.fill is None:
-            found = {slot: found[slot] + value for slot, value in encoding.reference(small, params, **options).items()}
-        else:
-            encoding.fill(small, params, found, **options)
-        filled(spec, on, found, out)
-
-    def pull(
-        spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, on: str, **options: Any
-    ) -> None:  # fmt: skip
-        small, own = _smaller(spec, on), {}
-        inside = shapes_inside(small, options)
-        for slot, gradient in dslots.items():
-            axis = _axis(slot, gradient.ndim)
-            own[slot] = gradient if axis is None else gradient.take(_chosen(spec, on), axis)
-            if axis is not None and inside[slot][axis] == 1:
-                own[slot] = own[slot].sum(axis=axis, keepdims=True)
-        assert encoding.pull is not None  # otherwise this function is not used
-        encoding.pull(small, params, own, dparams, **options)
-
-    def plain(spec: Spec, *, on: str, **options: Any) -> dict[str, Any]:
-        import numpy as np
-
-        found = dict(encoding.plain(_smaller(spec, on), **options))
-        if "scale" in found:
-            scale = np.full(spec.heads, spec.head_dim**-0.5)
-            scale[list(_chosen(spec, on))] = found["scale"]
-            found["scale"] = scale
-        return found
-
-    def column(spec: Spec, *, on: str, **options: Any) -> tuple[float, ...] | None:
-        slopes = encoding.column(_smaller(spec, on), **options)
-        if slopes is None:
-            return None
-        own = dict(zip(_chosen(spec, on), slopes, strict=True))
-        return tuple(own.get(head, 0.0) for head in range(spec.heads))
-
-    def ulp(spec: Spec, *, on: str, **options: Any) -> Any:
-        import numpy as np
-
-        return np.max(encoding.ulp(_smaller(spec, on), **options)) if callable(encoding.ulp) else encoding.ulp
-
+    own = _OnHeads(encoding)
     return replace(
         encoding,
         options={**encoding.options, "on": ON},
-        shapes=shapes,
-        check=check,
-        reference=reference,
-        fill=fill,
-        pull=None if encoding.pull is None else pull,
-        plain=plain,
-        column=column,
-        ulp=ulp,
+        shapes=own.shapes,
+        check=own.check,
+        reference=own.reference,
+        fill=own.fill,
+        pull=None if encoding.pull is None else own.pull,
+        plain=own.plain,
+        column=own.column,
+        ulp=own.ulp,
         parameters=inner("parameters"),
         init=inner("init"),
         remarks=inner("remarks"),
