@@ -89,7 +89,8 @@ class _OnHeads:
         self._filled(spec, on, found, out)
 
     def pull(
-        self, spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, on: str, **options: Any
+        self, spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, on: str,
+        **options: Any,
     ) -> None:  # fmt: skip
         """Add the gradients of the parameters."""
         small, own = _smaller(spec, on), {}
