@@ -34,7 +34,7 @@ suppress_warnings = [
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's sections give the types
 autodoc_member_order = "bysource"
-autodoc_mock_imports = [name for name in ("jax", "torch") if find_spec(name) is None]
+autodoc_mock_imports = [] if find_spec("jax") else ["jax"]
 numpydoc_show_class_members = False  # the template of a class lists them
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -45,6 +45,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"fastpe {release}"
 html_static_path = ["_static"]
 html_css_files = ["fastpe.css"]
+html_js_files = ["fastpe.js"]
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": False,

@@ -12,28 +12,12 @@ from pathlib import Path
 import fastpe
 
 # %%
-# Settings of a small model that learns many tasks. Training ends early once all validation answers are right.
-
-small = {
-    "causal": True, "width": 32, "hidden": 128, "layers": 2, "heads": 2, "norm": "layernorm", "final_norm": True,
-    "activation": "gelu", "lr": 3e-3, "warmup": 50, "decay": "linear", "weight_decay": 0.01, "clip": 1.0,
-    "samples": 3200, "epochs": 12, "validation": 256, "stop_solved": True, "test_sequences": 300,
-}  # fmt: skip
-
-# %%
-# `fastpe.compare` trains every encoding with the same seeds and compares the results. The runs are stored in a folder,
-# so that the same call continues after an interruption. Here the folder is a temporary one.
+# `fastpe.compare` trains every encoding with the same seeds and compares the results. The settings are those of the
+# task's recipe, a small model that learns to sort (``fastpe tasks sort`` prints it); here with fewer epochs. The runs
+# are stored in a folder, so that the same call continues after an interruption. Here the folder is a temporary one.
 
 folder = Path(tempfile.mkdtemp())
-found = fastpe.compare(
-    ["rope", "alibi"],
-    {"sort": {"options": {"symbols": 40}}},
-    seeds=7,
-    baseline="rope",
-    out=folder / "study",
-    train_length=12,
-    **small,
-)
+found = fastpe.compare(["rope", "alibi"], ["sort"], seeds=7, baseline="rope", epochs=8, out=folder / "study")
 print(found)
 
 # %%

@@ -5,7 +5,7 @@ import csv
 import io
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -114,7 +114,7 @@ def page(
         settings=_settings(study),
         environment=_environment(),
         csv=base64.b64encode(_short(study, values).encode()).decode(),
-        kind=kind,
+        classes=classes,
     )
 
 
@@ -130,7 +130,7 @@ def notebook(study: Study, summary: Summary) -> str:
 
 def sections_page(name: str, sections: Sequence[Section], about: Sequence[str] = ()) -> str:
     """A page of sections, with a title and paragraphs above them."""
-    return web.render("fastpe.experiments/sections.html", title=name, about=about, sections=sections, kind=kind)
+    return web.render("fastpe.experiments/sections.html", title=name, about=about, sections=sections, classes=classes)
 
 
 def title(study: Study) -> str:
@@ -146,18 +146,34 @@ def title(study: Study) -> str:
     return f"{encodings} {'compared ' if len(study.encodings) > 1 else ''}on {tasks}"
 
 
-def kind(cell: str | Cell) -> str:
-    """The class of a cell: a verdict has a colour, numbers are aligned to the right, and sentences are broken.
+def classes(each: Section) -> list[list[str]]:
+    """The classes of all cells of a table, beginning with its head.
 
-    >>> kind("worse"), kind("0.12"), kind(Cell("0.12", "[0.1, 0.14]")), kind("rope")
-    ('bad', 'number', 'number', '')
+    A verdict has a colour, sentences are broken, and a column that has only numbers is aligned to the right.
+
+    >>> classes(Section("", (), ("verdict", "p", "mean"), [("worse", "0.02", Cell("12", "[9, 15]")), ("-", "1", "-")]))
+    [['', 'number', ''], ['bad', 'number', ''], ['', 'number', '']]
     """
-    text = cell.value if isinstance(cell, Cell) else cell
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in each.rows]
+    columns = ["number" if all(map(_is_number, column)) else "" for column in zip(*cells, strict=True)]
+    return [columns, *([kind(cell.value) or of for cell, of in zip(row, columns, strict=True)] for row in cells)]
+
+
+def kind(text: str) -> str:
+    """The class of a text: that of a verdict, or of a sentence, or "".
+
+    >>> kind("worse"), kind("rope")
+    ('bad', '')
+    """
     if text in _GOOD or text in _BAD:
         return "good" if text in _GOOD else "bad"
-    if text[:1].isdigit() or text[:1] in "+-" + TIMES or isinstance(cell, Cell):
-        return "number" if len(text) < 30 else "said"
     return "said" if len(text) > 40 else ""
+
+
+def _is_number(cell: Cell) -> bool:
+    return (
+        cell.value[:1] in set("0123456789+-" + TIMES) and len(cell.value) < 30 and not cell.interval and not cell.note
+    )
 
 
 def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
@@ -216,13 +232,16 @@ def _facts(study: Study) -> list[str]:
 def _described(study: Study, task: str) -> str:
     """A sentence with the task's name and summary, and the share of answers that guessing gets right."""
     config = study.config_of(task)
-    chosen, parts = config.chosen, []
+    chosen, parts = config.chosen, defaultdict[str, list[str]](list)
     for length in config.test_lengths if chosen.task.kind in ("answer", "labels") else ():
-        guess = chosen.chance(int(chosen.lengths.within(*ends(length))[-1]))
-        if guess is not None and guess.exact is not None and guess.exact >= _CHANCE:
-            parts.append(f"{value_text('exact', guess.exact)} at {length}")
-    chance = f" By chance: {', '.join(parts)}." if parts else ""
-    return f"{chosen.name}: {chosen.task.summary}.{chance}"
+        longest = int(chosen.lengths.within(*ends(length))[-1])
+        guesses = {"By chance": chosen.chance(longest)}
+        guesses |= {f"By the shortcut, {name}": level for name, level in chosen.shortcuts(longest).items()}
+        for name, guess in guesses.items():
+            if guess is not None and guess.exact is not None and guess.exact >= _CHANCE:
+                parts[name].append(f"{value_text('exact', guess.exact)} at {length}")
+    levels = "".join(f" {name}: {', '.join(found)}." for name, found in parts.items())
+    return f"{chosen.name}: {chosen.task.summary}.{levels}"
 
 
 def _hollow(drawn: svg.Plot) -> str:
@@ -363,7 +382,10 @@ def _settings(study: Study) -> Section:
         rows += [(name, _plain(value), encoding) for name, value in entry.get("options", {}).items()]
     said = "Only settings that differ from the defaults of fastpe.TrainConfig are listed."
     return Section(
-        "Settings", [f"Preset: {study.preset}. {said}" if study.preset else said], ("setting", "value", "of"), rows
+        "Settings",
+        [f"Preset: {study.preset}. {said}" if study.preset else said],
+        ("setting", "value", "applies to"),
+        rows,
     )
 
 

@@ -70,7 +70,9 @@ def verdict(study: Study, summary: Summary) -> list[str]:
 
 def warnings(study: Study, summary: Summary) -> list[str]:
     """What a reader must know before the results."""
-    found = tuning.verdict(summary["choosing"]) if study.choose else []
+    found = limits(study) if summary["comparisons"] else []
+    if study.choose:
+        found += tuning.verdict(summary["choosing"])
     if summary["same_bits"]:
         found.append(f"Some runs did not use their seeds: {'; '.join(summary['same_bits'][:3])}.")
     if len(summary["cpus"]) > 1:
@@ -101,7 +103,6 @@ def certainty(study: Study, summary: Summary) -> list[str]:
             f"Equivalent: the difference lies within {within}, by two one-sided sign-flip tests at 5 %, adjusted by "
             "Holm for the encodings at one length of one task. It may still differ significantly from 0."
         )
-    found += limits(study)
     found.append(
         "These findings hold for these settings only. The tests are adjusted for the encodings at one length of one "
         f"task, but not for all {len(every)} comparisons together."

@@ -174,10 +174,13 @@ def detectable_text(each: Mapping[str, Any]) -> str:
 
 
 def detectable_range(comparisons: Sequence[Mapping[str, Any]]) -> str:
-    """The smallest and the largest detectable difference of several comparisons, "" if there is none."""
+    """The smallest and the largest detectable difference of several comparisons, "" if there is none.
+
+    Comparisons whose differences are equal on all seeds are left out: their spread, 0, says nothing.
+    """
     parts = []
     for ratio in (False, True):
-        known = [one for one in comparisons if one["ratio"] == ratio and one.get("could_find") is not None]
+        known = [one for one in comparisons if one["ratio"] == ratio and one.get("could_find")]
         known.sort(key=lambda one: one["could_find"])
         if known:
             low, high = detectable_text(known[0]), detectable_text(known[-1])

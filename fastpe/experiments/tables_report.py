@@ -14,18 +14,18 @@ _KEY = (
     "Verdicts: TRUE: proved, or every case was tried. TRUE IF: true under an assumption. FALSE: refuted by a "
     "counterexample. VACUOUS: true, but a trivial bound is at least as good. UNDEFINED: a definition is missing, or "
     "readings of the text differ. EMPIRICAL: only training can decide.",
-    'Codes in the column "rests on" and in reasons: C1 to C121 are claims of the text of the paper (fastpe theory '
+    'Codes in the column "claim" and in reasons: C1 to C121 are claims of the text of the paper (fastpe theory '
     "--claims C13 prints one). T1.2.3 is the claim of a single cell: table 1, row 2, column 3. P1 to P13 are the "
     "propositions that help(fastpe.theory) lists.",
 )
-_HEAD = ("encoding", "of", "printed", "computed", "verdict", "rests on", "reason")
+_HEAD = ("encoding", "property", "paper", "computed", "verdict", "claim", "reason")
 
 
 def sections(cells: Sequence[JudgedCell]) -> list[Section]:
     """Sections for the terminal: every cell with its verdict, and the reason below it."""
     found = [
         Section(TITLES[table], (), ("cell", "verdict", "reason"), [
-            (f"{_named(each)}: {each.cell.printed} | {each.computed}", each.verdict, _reason(each))
+            (f"{_named(each)}: {each.cell.printed} | {each.computed}", each.verdict, _explained(each) + _claim(each))
             for each in cells if each.cell.table == table
         ])
         for table in TITLES
@@ -38,7 +38,7 @@ def tables(cells: Sequence[JudgedCell]) -> list[Section]:
     found = [
         Section(title, (), _HEAD, [
             (each.cell.row, each.cell.column, each.cell.printed, each.computed, each.verdict, each.cell.claim.id,
-             _reason(each))
+             _explained(each))
             for each in cells if each.cell.table == table
         ])
         for table, title in TITLES.items()
@@ -66,11 +66,14 @@ def _named(cell: JudgedCell) -> str:
     return f"{cell.cell.row}, {cell.cell.column}"
 
 
-def _reason(cell: JudgedCell) -> str:
-    """The verdicts on the parts of a cell, the reason of the verdict, and the id of the claim (C1 to C121)."""
-    own = cell.cell.claim.id.startswith("T")
-    said = [f"{part}: {cell.judgement.parts[part]}" for part in cell.cell.parts]
-    return "; ".join([*said, cell.judgement.reason + ("" if own else f" ({cell.cell.claim.id})")])
+def _explained(cell: JudgedCell) -> str:
+    """The verdicts on the parts of a cell, and the reason of its verdict."""
+    return "; ".join([*(f"{part}: {cell.judgement.parts[part]}" for part in cell.cell.parts), cell.judgement.reason])
+
+
+def _claim(cell: JudgedCell) -> str:
+    """The id of a claim of the text (C1 to C121) in brackets; "" for the claim of a single cell."""
+    return "" if cell.cell.claim.id.startswith("T") else f" ({cell.cell.claim.id})"
 
 
 def _together(cells: Sequence[JudgedCell]) -> list[str]:
@@ -79,7 +82,8 @@ def _together(cells: Sequence[JudgedCell]) -> list[str]:
     left = outside(cells)
     lines.append(
         f"Outside their stored intervals: {'; '.join(left)}." if left
-        else "Every value lies in its stored interval. d = 64, N = 50, slope 0.002, unless a cell says otherwise."
+        else "Every computed value lies in the interval that fastpe stores for it. Unless a cell says otherwise, the "
+        "width d is 64, the training length N is 50, and ALiBi's slope is 0.002."
     )  # fmt: skip
     lines.append('Cells with "To analyze" in the paper are judged like "Yes".')
     return lines

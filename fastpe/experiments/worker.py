@@ -133,5 +133,5 @@ class _Notify:
             case Stepped(step=step) if now - self._sent > _EVERY or step == self._config.steps:
                 self._sent = now
                 self._send({"step": step})
-            case Noted(message) if self._path not in message:
+            case Noted(message, of_training=False) if self._path not in message:
                 self._send({"note": message})

@@ -1,4 +1,4 @@
-"""Trained models that read longer inputs with the bands of `fastpe.bands`, which change rotary angles by distance."""
+"""Trained models that read longer inputs with bands (`fastpe.bands`), which replace the models' rotary positions."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -87,7 +87,9 @@ class Banded(Transformer):
         return Banded, (make(*arguments), self.bands)
 
     def _slots_of_layers(self, length: int) -> list[dict[str, Any]]:
-        """The arguments of attention for every layer. The first layer also gets the slots that act at the input."""
+        """Return the arguments of attention for every layer. The first layer also gets the slots that
+        act at the input.
+        """
         config, filled = self.config, self._encoding.slots(length, self._layout.views)
         options = {} if config.causal else {"causal": False}
         made, layers = _SCHEMES[self._scheme[0]](length, **self._scheme[1], **options), list[dict[str, Any]]()
@@ -160,7 +162,7 @@ class Banded(Transformer):
 
 
 def parsed(scheme: str) -> tuple[str, dict[str, int]]:
-    """The name and the options of a scheme of `fastpe.bands`.
+    """Return the name and the options of a scheme of `fastpe.bands`.
 
     >>> parsed("self_extend:group=4,window=32")
     ('self_extend', {'group': 4, 'window': 32})
@@ -195,12 +197,12 @@ def _goes_both_ways(name: str) -> bool:
 
 
 def _turned(parts: tuple[Part, ...]) -> Part | None:
-    """The encoding among those of a layer that rotates rows by position, or None. A layer has at most one."""
+    """Return the encoding of a layer that rotates rows by position, or None. A layer has at most one."""
     return next((part for part in parts if _ROTATED in part.encoding.slots), None)
 
 
 def _attend_to(lengths: Array) -> Callable[..., Any]:
-    """Attention as the model's layers call it, for sequences of these lengths."""
+    """Return a function that computes attention for sequences of these lengths, called as the layers call it."""
 
     def attend(dtype: Any, q: Array, k: Array, v: Array, *, factors: None, **options: Any) -> tuple[Array, None]:
         rows = (np.ascontiguousarray(x, dtype) for x in (q, k, v))

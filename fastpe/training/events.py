@@ -64,9 +64,13 @@ class LengthTested:
 
 @dataclass(frozen=True)
 class Noted:
-    """A message for the user."""
+    """A message for the user.
+
+    of_training: it is about how the training of this run went. Studies, which have many runs, do not show it.
+    """
 
     message: str
+    of_training: bool = False
 
 
 Event = Started | Stepped | EpochDone | TestStarted | LengthTested | Noted

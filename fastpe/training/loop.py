@@ -383,7 +383,7 @@ def _run_epochs(
         state.ended = reason_to_end(config, state.progress)
     if state.ended != "epochs":
         done = f"epoch {state.progress.epoch} of {config.epochs}"
-        notify(Noted(f"training ended after {done}: in validation {_why(state.ended)}"))
+        notify(Noted(f"training ended after {done}: in validation {_why(state.ended)}", of_training=True))
 
 
 def _why(ended: str | None) -> str:
@@ -399,7 +399,8 @@ def _validate(validation: Validation | TextValidation, state: _State, threads: i
         state.best = state.model.copies()
     elif best and epoch - best == RISING:
         least = f"{state.progress.best_loss:.4g} after epoch {best}"
-        notify(Noted(f"the validation loss has not fallen for {RISING} epochs; its minimum was {least}"))
+        said = f"the validation loss has not fallen for {RISING} epochs; its minimum was {least}"
+        notify(Noted(said, of_training=True))
 
 
 def step(adam: Adam, batch: Sequences, threads: int | None) -> float:

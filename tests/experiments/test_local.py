@@ -34,6 +34,14 @@ def notes(events):
     return " / ".join(event.message for event in events if isinstance(event, Noted))
 
 
+def test_a_study_shows_notes_on_settings_and_not_on_the_training_of_one_run(tmp_path):
+    said = []
+    notify = worker._Notify(tmp_path, SMALL, said.append)
+    for event in (Noted("a setting"), Noted("the loss has not fallen", of_training=True)):
+        notify(event)
+    assert said == [{"note": "a setting"}]
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """Two runs, done by two workers; the compile cache is warm afterwards."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from small_study import done
 
-from fastpe.experiments import study_folder, study_report, table_cells
+from fastpe.experiments import study_folder, study_page, study_report, table_cells
 from fastpe.experiments.study import Study
 
 STUDY = Study(["alibi", "nope", "rope"], ["reverse"], seeds=2, settings={"train_length": 4})
@@ -79,6 +79,7 @@ def test_inconclusive_comparisons_say_how_many_seeds_they_need(needed, same, sai
     """Half of the differences need as many seeds as the middle one or more; means that are equal need none."""
     open_ = [{"needed": each, "difference": {"mean": 0.1}, "ratio": False, "could_find": 0.2} for each in needed]
     open_ += [{"needed": None, "difference": {"mean": 0.0}, "ratio": False, "could_find": 0.1}] * same
+    open_ += [{"needed": None, "difference": {"mean": 0.0}, "ratio": False, "could_find": 0.0}]  # equal on all seeds
     first, *others = study_report._inconclusive(open_)
     detected = "10.0 points" if not needed else "10 to 20 points" if same else "20 points"
     assert first.endswith(
@@ -94,3 +95,12 @@ def test_inconclusive_comparisons_say_how_many_seeds_they_need(needed, same, sai
 ])  # fmt: skip
 def test_a_ratio_near_one_shows_what_it_is_off_by(difference, said):
     assert table_cells.difference_text({"ratio": True}, difference) == table_cells.TIMES + said
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "said"),
+    [("parity", 6, "By chance: 57.1 % at 6."), ("path_star", 14, "By the shortcut, any arm: 50.0 % at 14.")],
+)
+def test_a_study_says_what_guessing_and_shortcuts_reach(task, length, said):
+    study = Study(["nope"], [task], settings={"train_length": length, "test_lengths": (length,), "causal": True})
+    assert study_page._described(study, task).endswith(said)

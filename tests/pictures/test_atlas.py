@@ -18,7 +18,7 @@ from fastpe.pictures.atlas import findings
 from fastpe.pictures.atlas.card import card
 from fastpe.pictures.atlas.page import atlas
 
-VOID = {"meta", "input", "br"}
+VOID = {"meta", "input", "br", "wbr"}
 SOME = ("alibi", "fox", "learned_2d", "nope", "xpos")
 
 
@@ -179,8 +179,9 @@ def test_a_card_says_formula_options_source_theory_and_studies(page):
     assert "keys used at equal content, at 50" in found["alibi"][1]
     assert "Use it when a causal model must read far beyond its training length" in found["alibi"][1]
     assert 'fastpe.build(\n    "alibi", 100, dim=64, heads=4, train_length=50, causal=True\n)' in found["alibi"][1]
-    assert "fastpe train --encoding alibi" in found["alibi"][1]
+    assert "fastpe train --encoding alibi --causal" in found["alibi"][1]
     assert 'x = x + encoding(100)["table"]' in found["sinusoidal"][1]
+    assert 'fastpe.ModelConfig(\n    "fox", vocabulary=256, width=64' in found["fox"][1]  # it has no slots to build
     assert "running_sum 12.25" in found["geodesic"][1]  # (N - 1) / 4 at 50, by symmetry
     assert "first lag of negative similarity725 positions" in found["rope"][1]
     assert "learned parameters3,200 numbers" in found["learned"][1]

@@ -314,9 +314,26 @@ def learned_by_a_function_of_both(b, h, n, m, dtype):
 
 
 @case
-def product_of_both(b, h, n, m, dtype):
+def function_of_both(b, h, n, m, dtype):
     t = drawn(n, dtype=dtype)
-    return Case(lambda s, b, h, q, k: s + t[q] * torch.sin(k), causal, [t], "chunks")
+    return Case(lambda s, b, h, q, k: s + torch.sin(t[q] * k), causal, [t], "chunks")
+
+
+@case
+def product_of_both(b, h, n, m, dtype):
+    t, u = drawn(n, dtype=dtype), drawn(h, m, dtype=dtype)
+    return Case(lambda s, b, h, q, k: torch.tanh(s * (1 + t[q] ** 2) - u[h, k] * t[q]), causal, [t, u])
+
+
+@case
+def products_of_vectors(b, h, n, m, dtype):
+    t, u, w = drawn(b, h, n, 3, dtype=dtype), drawn(b, 1, m, 3, dtype=dtype), drawn(h, dtype=dtype)
+
+    def mod(s, b, i, q, k):
+        first = torch.dot(t[b, i, q], u[b, i // h, k])
+        return s * w[i] + w[i] * (first + u[b, 0, k, 1] * (t[0, i, q, :] * u[b, 0, k]).sum(-1))
+
+    return Case(mod, causal, [t, u, w])
 
 
 @case

@@ -73,6 +73,17 @@ def test_lists_of_tiles_alone_are_a_mask():
     torch.testing.assert_close(flex_attention(*given, block_mask=asked), right.float(), rtol=0, atol=2e-6)
 
 
+def test_a_mask_mod_that_reads_a_table_and_is_asked_in_no_tile():
+    tiles, given = torch.arange(18).reshape(2, 3, 3) % 4 != 0, drawn(n=48, m=48)
+
+    def mask(b, h, q, k):
+        return tiles[h, q // 16, k // 16]
+
+    block = create_block_mask(mask, None, 2, 48, 48, BLOCK_SIZE=16)
+    right = dense(*given, None, mask)[0].float()
+    torch.testing.assert_close(flex_attention(*given, block_mask=block), right, rtol=0, atol=2e-6)
+
+
 def test_a_cropped_mask_and_keys_of_one_sample():
     whole = create_block_mask(causal, None, None, N, N, BLOCK_SIZE=16)
     given = drawn(n=20, m=20)

@@ -96,7 +96,7 @@ def test_a_list_a_dict_and_an_attribute_may_change():
     numbers, named, own = [0.1], {"c": 0.1}, types.SimpleNamespace(c=0.1)
 
     def mod(s, b, h, q, k):
-        return s + (numbers[0] + named["c"] + own.c) * (q - k)
+        return s + (torch.tensor([numbers[0], 0.5])[h] + named["c"] + own.c) * (q - k)
 
     assert_right(mod)
     numbers[0] = 0.2
@@ -107,22 +107,23 @@ def test_a_list_a_dict_and_an_attribute_may_change():
     assert_right(mod)
 
 
-def test_a_number_that_python_reads_from_a_captured_tensor_may_change():
-    t = torch.tensor(0.5)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_a_number_that_python_reads_from_a_captured_tensor_may_change(dtype):
+    t = torch.tensor(1, dtype=dtype)
 
     def by_item(s, b, h, q, k):
         return s * t.item()
 
     def by_condition(s, b, h, q, k):
-        return s * 2 if t > 1 else s
+        return s * float(t) if t > 1 else s
 
     def by_numpy(s, b, h, q, k):
-        return s + float(t.numpy()) * (q - k)
+        return s + float(t.float().numpy()) * (q - k)
 
     for mod in (by_item, by_condition, by_numpy):
-        t.fill_(0.5)
+        t.fill_(1)
         assert_right(mod)
-        t.fill_(3.0)
+        t.fill_(3)
         assert_right(mod)
 
 
@@ -245,18 +246,6 @@ def test_the_data_and_the_gradient_of_a_tensor_may_be_those_of_another_one():
         assert_right(make_of_gradient(x))
     u.grad = torch.tensor([5.0, 6.0])
     assert_right(make_of_gradient(u))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
-def test_python_may_read_values_of_captured_tensors(dtype):
-    t = torch.tensor([2], dtype=dtype)
-
-    def mod(s, b, h, q, k):
-        return s * float(t) if t > 1 else s + t.sum().item()
-
-    assert_right(mod)
-    t.zero_()
-    assert_right(mod)
 
 
 def test_the_gradient_of_a_tensor_of_a_mask_mod_may_be_another_one():
@@ -410,12 +399,6 @@ def test_negative_indices_read_from_the_end():
     assert_right(lambda s, b, h, q, k: s + t[(q * 7 - k * 3) % 20 - 20, -1])
 
 
-def test_slices_and_products_of_vectors():
-    t, u = torch.randn(2, 20, 3), torch.randn(20, 3)
-    assert_right(lambda s, b, h, q, k: s + torch.dot(t[h, q], u[k]))
-    assert_right(lambda s, b, h, q, k: s + (t[h, q, :] * u[k]).sum(-1))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Forms that look alike
 
@@ -510,14 +493,3 @@ def test_numbers_that_are_not_finite_are_errors_only_for_keys_that_are_seen():
 def test_division_by_zero_gives_what_pytorch_gives():
     found = flex_attention(*drawn(), lambda s, b, h, q, k: s / 0)
     assert found.isnan().all()
-
-
-def test_a_mod_with_a_vector_of_constants():
-    slopes = [0.5, math.pi]
-
-    def mod(s, b, h, q, k):
-        return s + torch.tensor(slopes)[h] * (q - k)
-
-    assert_right(mod)
-    slopes[0] = 2.0
-    assert_right(mod)

@@ -56,7 +56,7 @@ def test_values_and_gradients_with_other_numbers_of_queries_and_keys(name, sizes
     compare(name, torch.float64, *sizes)
 
 
-@pytest.mark.parametrize("name", ["dense_bias_indexed_in_steps", "dilated", "product_of_both", "silu", "dense_holes"])
+@pytest.mark.parametrize("name", ["dense_bias_indexed_in_steps", "dilated", "function_of_both", "silu", "dense_holes"])
 def test_chunks_of_queries(name, monkeypatch):
     monkeypatch.setattr(rows, "_CHUNK_BYTES", 2 * 4 * 36 * 4 * 16)
     monkeypatch.setattr(rows, "_FALLBACK_BYTES", 2 * 4 * 36 * 4 * 16)

@@ -128,6 +128,11 @@ class Card:
         ]
 
     @property
+    def causal(self) -> bool:
+        """Whether pictures, code and theory have a causal mask."""
+        return isinstance(self.drawn, Look) and self.drawn.spec.causal
+
+    @property
     def thumbnail(self) -> Markup:
         """The picture of the tile: the first figure, or the first map of rotations."""
         views = self.drawn.views if isinstance(self.drawn, Look) else {}
@@ -158,7 +163,7 @@ class Card:
     @cached_property
     def theory(self) -> Theory:
         """The theoretical properties, with a causal mask as in the pictures."""
-        found = _tried(lambda: _theory(self.key, causal=isinstance(self.drawn, Look) and self.drawn.spec.causal))
+        found = _tried(lambda: _theory(self.key, causal=self.causal))
         return found if isinstance(found, Theory) else Theory((), (), str(found))
 
     @property
@@ -180,15 +185,20 @@ class Card:
     def code(self) -> dict[str, str]:
         """Lines to copy, by where they are used."""
         name = f"./{self.encoding.file}" if self.encoding.file else self.key
-        found = {"Command line": f"fastpe show {name}" + f"\nfastpe train --encoding {name}" * self.plain}
+        mask = " --causal" if self.causal else ""
+        found = {"Command line": f"fastpe show {name}{mask}" + f"\nfastpe train --encoding {name}{mask}" * self.plain}
         if isinstance(self.drawn, Look):
             spec = self.drawn.spec
-            causal = ", causal=True" if spec.causal else ""
+            causal = ", causal=True" if self.causal else ""
             sizes = f"dim={spec.dim}, heads={spec.heads}, train_length={spec.train_length}{causal}"
-            found["NumPy"] = f'slots = fastpe.build(\n    "{self.key}", {spec.length}, {sizes}\n)'
+            if self.encoding.gate is not None and not self.encoding.slots:  # computed from the input, by a model
+                sizes = sizes.replace("dim=", "width=")
+                config = f'fastpe.ModelConfig(\n    "{self.key}", vocabulary=256, {sizes}\n)'
+                return found | {"NumPy": f"import fastpe\n\nmodel = fastpe.Transformer({config})"}
+            found["NumPy"] = f'import fastpe\n\nslots = fastpe.build(\n    "{self.key}", {spec.length}, {sizes}\n)'
             if self.encoding.gate is None and self.encoding.slots:
                 made = f'encoding = fastpe.torch.Encoding(\n    "{self.key}", {sizes}\n)\n'
-                found["PyTorch"] = made + _use(self.drawn)
+                found["PyTorch"] = f"import fastpe.torch\n\n{made}{_use(self.drawn)}"
         return found
 
 

@@ -12,6 +12,9 @@ from fastpe.pictures.mathml import mathml
 _CODE = re.compile(r"(``?)(.+?)\1")
 _BOLD = re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")  # does not match 2**27
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5}(?:v\d+)?)")
+_BETWEEN = re.compile(
+    r"\n[ \t]*\n|(?<=[.:])\n(?=\*\*)"
+)  # a blank line; a line that starts with bold text after a sentence
 _SOURCE = "Source:"
 
 
@@ -36,7 +39,7 @@ def parts(page: str, latex: str = "") -> Parts:
     <p><strong>Learns</strong>: <code>slope</code>.</p>
     <BLANKLINE>
     """
-    first, *blocks = re.split(r"\n[ \t]*\n", page.strip("\n"))
+    first, *blocks = _BETWEEN.split(page.strip("\n"))
     before = next((place for place, block in enumerate(blocks) if block.startswith(_SOURCE)), len(blocks))
     formula, rest = blocks[:before], blocks[before:]
     typeset = ""

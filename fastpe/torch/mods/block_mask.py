@@ -35,7 +35,8 @@ class Tiles:
         seen = whole[..., None, None].expand(-1, -1, -1, -1, height, width).clone()
         past = torch.zeros_like(seen)
         b, h, y, x = some.nonzero(as_tuple=True)
-        for part in torch.arange(len(b)).split(max(1, grids.MOST_CELLS // (height * width))):
+        tiles = torch.arange(len(b)).split(max(1, grids.MOST_CELLS // (height * width)))
+        for part in tiles if len(b) else ():  # torch.vmap cannot index a table over no tiles
             q = ((y[part] + first) * height)[:, None] + torch.arange(height)
             k = (x[part] * width)[:, None] + torch.arange(width)
             place = b[part], h[part], y[part], x[part]

@@ -28,11 +28,6 @@ class Call:
     scale: float
     sizes: Sizes
 
-    @property
-    def scores_dtype(self) -> torch.dtype:
-        """The dtype of scores."""
-        return scores_dtype(self.q)
-
 
 def scores_dtype(q: torch.Tensor) -> torch.dtype:
     """Return the dtype of scores."""

@@ -19,6 +19,7 @@ NOT = {aten.bitwise_not.default, aten.logical_not.default}
 WHERE = {aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar}
 FILL = {aten.masked_fill.Scalar, aten.masked_fill.Tensor}
 SAME = {aten.clone.default, aten.alias.default, aten.lift_fresh_copy.default}
+DOT, SUM = aten.dot.default, {aten.sum.default, aten.sum.dim_IntList}
 TO, NEG, INDEX = aten._to_copy.default, aten.neg.default, aten.index.Tensor
 _COMPARE = {
     getattr(getattr(aten, name), kind)
@@ -175,6 +176,39 @@ def limits(index: Expr, sizes: Sequence[int]) -> tuple[int, int] | None:
     b, h, number = index.affine.rest
     ends = [factor * (size - 1) for factor, size in zip((b, h, index.affine.q, index.affine.k), sizes, strict=True)]
     return number + sum(min(0, end) for end in ends), number + sum(max(0, end) for end in ends)
+
+
+def products(x: Expr) -> list[tuple[Expr, Expr]] | None:
+    """Return numbers or vectors of the query and of the key whose products sum to the value; None if it is no such sum.
+
+    The vectors of a product have at most one axis; the caller checks that.
+    """
+    args = x.args
+    if x.target is TO:
+        return products(args[0])
+    if x.target in ADD and not x.kwargs and all(isinstance(each, Expr) for each in args):
+        one, other = map(products, args)
+        return None if one is None or other is None else one + other
+    if x.target is NEG:
+        args = args[0], -1.0
+    elif x.target in SUM and not (x.kwargs or args[2:]) and isinstance(args[0], Expr) and args[0].target in MUL:
+        args = args[0].args
+    elif x.target not in MUL and x.target is not DOT:
+        return None
+    kinds = [each.kind if isinstance(each, Expr) else "" for each in args]
+    if sorted(kinds) == ["key", "row"]:
+        return [args if kinds[0] == "row" else args[::-1]]
+    if kinds.count("cells") != 1 or x.target in SUM or x.target is DOT:
+        return None
+    at = kinds.index("cells")
+    factor = args[1 - at]
+
+    def times(own: Expr) -> Expr:
+        return apply(aten.mul.Tensor, own, factor, result=own.dtype)
+
+    by_key = kinds[1 - at] == "key"
+    found = products(args[at])
+    return None if found is None else [(q, times(k)) if by_key else (times(q), k) for q, k in found]
 
 
 def evaluate(

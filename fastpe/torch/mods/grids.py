@@ -57,31 +57,27 @@ class Grid:
         return self.x[..., None, :] if self.kind == "key" else self.x[..., None, None]
 
 
-def letters(sizes: Sizes, reads: Any, kind: str, rows: slice = slice(None)) -> dict[str, torch.Tensor]:
-    """Return the indices over which an expression is evaluated. "o" has pairs of query and key for each offset."""
-    found = {name: torch.arange(size) for name, size in (("b", sizes.b), ("h", sizes.h)) if name in reads}
-    if kind == "offset":
-        offsets = torch.arange(1 - sizes.n, sizes.m)
-        found["o"] = torch.stack([(-offsets).clamp(min=0), offsets.clamp(min=0)], -1)
-    if kind in ("row", "cells"):
-        found["q"] = torch.arange(sizes.n)[rows]
-    if kind in ("key", "cells"):
-        found["k"] = torch.arange(sizes.m)
-    return found
-
-
 def values(
     traced: Traced, x: Expr, sizes: Sizes, kind: str, rows: slice = slice(None)
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the values of an expression, (B or 1, H or 1, ...), and where an index is out of range, or None.
 
-    The last axes are those of `kind`; "cells" has two, for some queries and all keys.
+    The next axes are those of `kind`; "cells" has two, for some queries and all keys. A vector has one more axis.
     """
-    over = letters(sizes, x.reads, kind, rows)
+    over = {name: torch.arange(size) for name, size in (("b", sizes.b), ("h", sizes.h)) if name in x.reads}
+    if kind == "offset":  # a pair of query and key for each
+        offsets = torch.arange(1 - sizes.n, sizes.m)
+        over["o"] = torch.stack([(-offsets).clamp(min=0), offsets.clamp(min=0)], -1)
+    if kind in ("row", "cells"):
+        over["q"] = torch.arange(sizes.n)[rows]
+    if kind in ("key", "cells"):
+        over["k"] = torch.arange(sizes.m)
     found, outside = mapped(traced, x, sizes, [{name: 0} for name in over], over)
-    lead = (sizes.b if "b" in over else 1, sizes.h if "h" in over else 1)
-    rest = tuple(len(each) for name, each in over.items() if name not in "bh")
-    return found.reshape(*lead, *rest), None if outside is None else outside.reshape(*lead, *rest)
+    shape = (
+        *(1 if name not in over else len(over[name]) for name in "bh"),
+        *(len(over[x]) for x in over if x not in "bh"),
+    )
+    return found.reshape(*shape, *found.shape[len(over) :]), None if outside is None else outside.reshape(shape)
 
 
 def mapped(

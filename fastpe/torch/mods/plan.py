@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from fastpe.torch.mods import grids
-from fastpe.torch.mods.expression import INDEX, Expr, evaluate
+from fastpe.torch.mods.expression import INDEX, Expr, evaluate, products
 from fastpe.torch.mods.form import NoForm, read
 from fastpe.torch.mods.grids import Grid, Sizes
 from fastpe.torch.mods.sight import Asked, Mask, Sight, Whole, axes_of, captured_view
@@ -28,6 +28,9 @@ class Plan:
     rectify : bool
     key_factor : tensor or None
         Multiplies the keys, (B or 1, Hk or 1, M).
+    products : list of (tensor, tensor)
+        Vectors of queries and keys, (B or 1, H or 1, N, C) and (B or 1, H or 1, M, C), whose products are added to the
+        scores.
     added : list of Mask
         Numbers added last, (B or 1, H or 1, N or 1, M or 1).
     scores : list of Mask
@@ -44,6 +47,7 @@ class Plan:
     softcap: float | None = None
     rectify: bool = False
     key_factor: torch.Tensor | None = None
+    products: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     added: list[Mask] = field(default_factory=list)
     scores: list[Mask] = field(default_factory=list)
     lse: list[Grid] = field(default_factory=list)
@@ -108,7 +112,7 @@ class _Slots:
         """Use a term before the soft cap."""
         h, widest = self.sizes.h, 2 * max(self.sizes[2:]) - 1
         if x.kind in ("row", "cells"):
-            if not self._selected(x):
+            if not self._multiplied(x) and not self._selected(x):
                 self._dense(x, self.plan.scores)
             return
         grid = self.sight.grid(self.traced, x).of(bounded)
@@ -122,7 +126,7 @@ class _Slots:
     def late(self, x: Expr) -> None:
         """Use a term after the soft cap, or any term if there is none."""
         if x.kind == "cells" or (x.kind in ("offset", "key") and self.plan.softcap is not None):
-            if self.plan.softcap is not None or not self._selected(x):
+            if self.plan.softcap is not None or not (self._multiplied(x) or self._selected(x)):
                 self._dense(x, self.plan.added)
             return
         grid = self._finite(self.sight.grid(self.traced, x), 0.0, hides=True)
@@ -143,6 +147,22 @@ class _Slots:
             to.append(self._finite(self.sight.grid(self.traced, x), 0.0, hides=True))
         else:
             to.append(Asked(self.traced, x, self.sizes))
+
+    def _multiplied(self, x: Expr) -> bool:
+        """Append vectors to queries and keys for numbers that are sums of their products; say if they are such."""
+        pairs = products(x)
+        if pairs is None or self.plan.rectify or "gain" in self.plan.slots:
+            return False
+        found = []
+        for pair in pairs:
+            own = [self.sight.grid(self.traced, each).x.to(self.dtype) for each in pair]
+            one, other = (each if each.ndim > 3 else each[..., None] for each in own)
+            if not all(each.ndim == 4 and bool(each.isfinite().all()) for each in (one, other)):
+                return False
+            width = max(one.shape[-1], other.shape[-1])
+            found.append((one.expand(-1, -1, -1, width), other.expand(-1, -1, -1, width)))
+        self.plan.products += found
+        return True
 
     def _selected(self, x: Expr) -> bool:
         """Use the slots `index` and `values` for numbers that query and key select from a table; say if it is such."""

@@ -20,54 +20,76 @@ from fastpe.torch.mods.tracing import Traced
 _CHUNK_BYTES, _FALLBACK_BYTES = 2**25, 2**23
 
 Result = tuple[torch.Tensor, torch.Tensor]
-Part = Callable[..., Result]
 
 
 def by_slots(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Result:
     """Return output and lse of a plan."""
+    slots, dtype = dict(plan.slots), scores_dtype(q)
+    if plan.key_factor is not None or plan.products:
+        q, k, v = (x.to(dtype) for x in (q, k, v))
     if plan.key_factor is not None:
         k = k * plan.key_factor[..., None]
-        q, v = q.to(k.dtype), v.to(k.dtype)
+    if plan.products:
+        q = q * slots.pop("scale")[..., None, None] * slots.pop("row_scale", torch.ones(1))[..., None].to(dtype)
+        q, k, v = _lengthened(plan, q, k, v)
+        slots["scale"] = torch.ones((), dtype=dtype)
     parts = chunks(plan)
-    dense = [_divided(each, parts) for each in (*plan.scores, *plan.added)]
+    queries = q.split(parts[0].stop, 2)
+    scores, added = ([_divided(each, parts) for each in own] for own in (plan.scores, plan.added))
 
-    def part(number: int, q: torch.Tensor, *own: Any) -> Result:
+    def part(number: int) -> Result:
         rows = parts[number]
         outside: Outside = []
-        slots = {name: _of_rows(name, x, rows) for name, x in plan.slots.items()}
-        numbers = [x if isinstance(x, torch.Tensor) else x.cells(rows, outside).to(scores_dtype(q)) for x in own]
-        seen = plan.sight.mask(rows, outside)
-        scores, added = (_total(each) for each in (numbers[: len(plan.scores)], numbers[len(plan.scores) :]))
-        if scores is not None:
-            scores = _finite(bounded(scores), plan, rows)
-            slots["scores"] = scores.expand(-1, q.shape[1], q.shape[2], k.shape[2])
-        if added is not None:
-            added = _finite(added, plan, rows, -torch.inf)
-            seen = added if seen is None else torch.where(seen, added, -torch.inf)
-        spans = plan.sight.spans
+        own = {name: _of_rows(name, x, rows) for name, x in slots.items()}
+        early, late = (_total([each[number] for each in x], rows, outside, dtype) for x in (scores, added))
+        seen, spans = plan.sight.mask(rows, outside), plan.sight.spans
+        if early is not None:
+            early = _finite(bounded(early), plan, rows)
+            own["scores"] = early.expand(-1, q.shape[1], queries[number].shape[2], k.shape[2])
+        if late is not None:
+            late = _finite(late, plan, rows, hides=True)
+            seen = late if seen is None else torch.where(seen, late, -torch.inf)
         found: Result = attention(
-            q, k, v, mask=seen, spans=spans if spans is None else spans[:, rows], query_start=rows.start,
-            softcap=plan.softcap, rectify=plan.rectify, return_lse=True, **slots,
+            queries[number], k, v, mask=seen, spans=spans if spans is None else spans[:, rows], query_start=rows.start,
+            softcap=plan.softcap, rectify=plan.rectify, return_lse=True, **own,
         )  # fmt: skip
         return found
 
-    computed = any(not isinstance(each, list) or len(dense) > 1 or plan.sight.masks for each in dense)
-    out, lse = _joined(part, parts, q, dense, not plan.sight.is_known or computed)
+    out, lse = _joined(part, len(parts), again=_alone(plan) is None)
     for each in plan.lse:
         lse = lse + (each.x if each.kind == "row" else each.x[..., None])
     return out, lse
 
 
+def _lengthened(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return queries and keys with the vectors of a plan appended, and values: the products are added to the scores."""
+    heads = k.shape[1]
+    if any(y.shape[1] not in (1, heads) for _, y in plan.products):
+        heads = q.shape[1]
+        k, v = (x.repeat_interleave(heads // k.shape[1], 1) for x in (k, v))
+    vectors = zip(*plan.products, strict=True)
+    q, k = (
+        torch.cat([x, *(each.expand(*x.shape[:3], -1) for each in own)], -1)
+        for x, own in zip((q, k), vectors, strict=True)
+    )
+    return q, k, v
+
+
 def chunks(plan: Plan) -> list[slice]:
     """Return the queries of each chunk; one slice if no array has an entry for each query and key."""
-    sizes, dense = plan.sizes, [*plan.scores, *plan.added]
-    if not dense and plan.sight.is_known:
-        return [slice(0, sizes.n)]
-    if len(dense) == 1 and not plan.sight.masks and isinstance(dense[0], Whole):
-        x = dense[0].x  # attention reads it; its gradient has all samples and heads
-        if not x.requires_grad or x.shape[:2] == sizes[:2]:
-            return [slice(0, sizes.n)]
-    return _of_bytes(sizes, _CHUNK_BYTES)
+    sizes, alone = plan.sizes, _alone(plan)
+    if alone is None:
+        whole = plan.sight.is_known and not (plan.scores or plan.added)
+    else:  # attention reads it; its gradient has all samples and heads
+        whole = not alone.requires_grad or alone.shape[:2] == sizes[:2]
+    return [slice(0, sizes.n)] if whole else _of_bytes(sizes, _CHUNK_BYTES)
+
+
+def _alone(plan: Plan) -> torch.Tensor | None:
+    """Return the numbers that are added for queries and keys, if they are an array that exists already and there is no
+    mask: nothing must be computed for a chunk."""
+    dense = [*plan.scores, *plan.added]
+    return dense[0].x if len(dense) == 1 and isinstance(dense[0], Whole) and not plan.sight.masks else None
 
 
 def by_pytorch(
@@ -88,9 +110,9 @@ def by_pytorch(
     for axis in range(4):
         changed = torch.vmap(changed, in_dims=(0, *(0 if own == 3 - axis else None for own in range(4))))
 
-    def part(number: int, q: torch.Tensor) -> Result:
+    def part(number: int) -> Result:
         rows = parts[number]
-        scores = (q.to(dtype) @ k.transpose(-1, -2)) * scale
+        scores = (q[:, :, rows].to(dtype) @ k.transpose(-1, -2)) * scale
         over = [torch.arange(size) for size in sizes]
         over[2] = over[2][rows]
         scores, *past = changed(scores, *over)
@@ -103,8 +125,7 @@ def by_pytorch(
         return out, torch.logsumexp(scores, -1).masked_fill(blind[..., 0], -torch.inf)
 
     parts = fallback_chunks(sizes)
-    out, lse = _joined(part, parts, q, [], True)
-    return out, lse
+    return _joined(part, len(parts), again=True)
 
 
 def fallback_chunks(sizes: Sizes) -> list[slice]:
@@ -116,28 +137,23 @@ def _of_bytes(sizes: Sizes, most: int) -> list[slice]:
     return sizes.split(most // max(1, sizes.b * sizes.h * sizes.m * 4))
 
 
-def _joined(part: Part, parts: Sequence[slice], q: torch.Tensor, dense: Sequence[Any], again: bool) -> Result:
+def _joined(part: Callable[[int], Result], count: int, again: bool) -> Result:
     """Return the results of all chunks. `again`: whether the backward pass computes each chunk again."""
-    if len(parts) == 1:
-        return part(0, q, *(each[0] if isinstance(each, list) else each for each in dense))
-    found = []
-    for number, own in enumerate(q.split(parts[0].stop, 2)):
-        args = number, own, *(each[number] if isinstance(each, list) else each for each in dense)
-        if again and torch.is_grad_enabled():
-            found.append(checkpoint(part, *args, use_reentrant=False, preserve_rng_state=False))
-        else:
-            found.append(part(*args))
+    if count == 1:
+        return part(0)
+    if again and torch.is_grad_enabled():
+        found = [checkpoint(part, at, use_reentrant=False, preserve_rng_state=False) for at in range(count)]
+    else:
+        found = [part(at) for at in range(count)]
     out, lse = (torch.cat(each, 2) for each in zip(*found, strict=True))
     return out, lse
 
 
-def _divided(own: Mask, parts: Sequence[slice]) -> Any:
-    """Return an array in a list of one piece for each chunk: autograd joins their gradients once."""
-    if not isinstance(own, Whole):
-        return own
-    if own.x.shape[-2] == 1 or len(parts) == 1:
-        return [own.x] * len(parts)
-    return list(own.x.split(parts[0].stop, -2))
+def _divided(own: Mask, parts: Sequence[slice]) -> Sequence[Any]:
+    """Return what is added in each chunk. The pieces of an array are views, whose gradients autograd joins once."""
+    if isinstance(own, Whole) and own.x.shape[-2] > 1:
+        return own.x.split(parts[0].stop, -2)
+    return [own] * len(parts)
 
 
 def _of_rows(name: str, x: torch.Tensor, rows: slice) -> torch.Tensor:
@@ -145,11 +161,12 @@ def _of_rows(name: str, x: torch.Tensor, rows: slice) -> torch.Tensor:
     return x[..., rows] if name == "row_scale" else x[..., rows, :] if name == "index" else x
 
 
-def _finite(x: torch.Tensor, plan: Plan, rows: slice, *allowed: float) -> torch.Tensor:
-    """Return numbers with 0 in place of those that are not finite, which no query may see."""
+def _finite(x: torch.Tensor, plan: Plan, rows: slice, hides: bool = False) -> torch.Tensor:
+    """Return numbers with 0 in place of those that are not finite, which no query may see. If `hides`, minus infinity
+    is kept."""
     wrong = ~x.detach().isfinite()
-    for each in allowed:
-        wrong &= x.detach() != each
+    if hides:
+        wrong &= x.detach() != -torch.inf
     if not bool(wrong.any()):
         return x
     if bool((wrong & plan.sight.seen(rows)).any()):
@@ -157,8 +174,10 @@ def _finite(x: torch.Tensor, plan: Plan, rows: slice, *allowed: float) -> torch.
     return x.masked_fill(wrong, 0.0)
 
 
-def _total(numbers: Sequence[torch.Tensor]) -> torch.Tensor | None:
+def _total(numbers: Sequence[Any], rows: slice, outside: Outside, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return the sum of what is added in a chunk."""
     found = None
     for each in numbers:
-        found = each if found is None else found + each
+        own = each if isinstance(each, torch.Tensor) else each.cells(rows, outside).to(dtype)
+        found = own if found is None else found + own
     return found

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -11,6 +11,7 @@ from fastpe.torch.mods.expression import INDEX, TO, Expr, evaluate
 from fastpe.torch.mods.grids import Grid, Outside, Sizes
 from fastpe.torch.mods.tracing import Traced
 
+_NAMES = {"": "", "row": "q", "key": "k", "offset": "o"}  # the index along the last axis of a grid of a kind
 _MOST_KEPT = 2**24  # cells of a mask that is kept whole; attention makes it floats
 
 
@@ -69,14 +70,16 @@ class Sight:
         else:
             self.show(self.grid(traced, condition).of(lambda x: x.bool() == value))
 
-    def grid(self, traced: Traced, x: Expr, kind: str | None = None) -> Grid:
+    def grid(self, traced: Traced, x: Expr) -> Grid:
         """Return the values of an expression. Where they are made of what lies past the end of a tensor, `check`
         ensures that no query sees the key."""
-        kind = x.kind if kind is None else kind
-        found, past = grids.values(traced, x, self.sizes, kind)
+        view = captured_view(traced, x, self.sizes, _NAMES[x.kind])
+        if view is not None:
+            return Grid(x.kind, view, self.sizes)
+        found, past = grids.values(traced, x, self.sizes, x.kind)
         if past is not None and bool(past.any()):
-            self.refuse(Grid(kind, past, self.sizes), grids.past_the_end(traced.name))
-        return Grid(kind, found, self.sizes)
+            self.refuse(Grid(x.kind, past, self.sizes), grids.past_the_end(traced.name))
+        return Grid(x.kind, found, self.sizes)
 
     def show(self, grid: Grid) -> None:
         """Hide keys where a grid of bools is False."""
@@ -173,14 +176,15 @@ class Sight:
         self.spans = spans
 
 
-def captured_view(traced: Traced, x: Expr, sizes: Sizes) -> torch.Tensor | None:
-    """Return a captured tensor as (B or 1, H or 1, N, M), if an expression only reads it at the indices themselves."""
+def captured_view(traced: Traced, x: Expr, sizes: Sizes, names: str = "qk") -> torch.Tensor | None:
+    """Return a captured tensor as (B or 1, H or 1, ...), with an axis for each of `names` ("o": offset), if an
+    expression reads it at these indices, or at indices that are ahead or behind by a number."""
     if x.target is TO and isinstance(x.args[0], Expr):
-        inner = captured_view(traced, x.args[0], sizes)
+        inner = captured_view(traced, x.args[0], sizes, names)
         return None if inner is None else inner.to(x.dtype)
     if x.target is not INDEX or not isinstance(x.args[0].target, int):
         return None
-    return axes_of(traced, traced.tensors[x.args[0].target], x.args[1], "qk", sizes)
+    return axes_of(traced, traced.tensors[x.args[0].target], x.args[1], names, sizes)
 
 
 def axes_of(
@@ -188,30 +192,52 @@ def axes_of(
 ) -> torch.Tensor | None:
     """Return a table as (B or 1, H or 1, ...) with an axis for each of `names`.
 
-    `at` has an index for each axis of the table: a name, or an expression, which must be one of the four indices, or
-    not depend on them. Return None if it is something else, or if the table is too small.
+    `at` has an index for each axis of the table: a name, or an expression, which must run over an index or the offset,
+    or not depend on them. Return None if it is something else, or if the table is too small.
     """
-    needed: dict[Any, int] = dict(zip("bhqk", sizes, strict=True))
-    axes: dict[Any, int] = {}
+    needed = {**dict(zip("bhqk", sizes, strict=True)), "o": sizes.n + sizes.m - 1}
+    axes: dict[str, int] = {}
     if len(at) != table.ndim:
         return None
     for each in at:
-        name, axis = each.target if isinstance(each, Expr) else each, len(axes)
+        axis = len(axes)
         size = table.shape[axis]
-        if isinstance(name, str) and name not in axes and size >= needed.get(name, 0):
-            table, axes[name] = table.narrow(axis, 0, needed.get(name, size)), axis
-        elif isinstance(each, Expr) and not each.reads:
+        if isinstance(each, Expr) and not each.reads:
             place = int(evaluate(each, {}, traced.tensors, sizes, []))
             if not -size <= place < size:
                 return None
             table = table.select(axis, place)
-        else:
+            continue
+        run = (each, 0, 1) if isinstance(each, str) else _run(each, sizes)
+        if run is None or run[0] in axes:
             return None
+        name, start, step = run
+        if step < 0:
+            table, start = table.flip(axis), size - 1 - start
+        length = needed.get(name, size)
+        if not 0 <= start <= size - length:
+            return None
+        table, axes[name] = table.narrow(axis, start, length), axis
     if axes.keys() - {"b", "h"} != {*names}:
         return None
     table = table.permute([axes[name] for name in ("b", "h", *names) if name in axes])
     table = table if "h" in axes else table.unsqueeze(-1 - len(names))
     return table if "b" in axes else table.unsqueeze(0)
+
+
+def _run(x: Expr | None, sizes: Sizes) -> tuple[str, int, int] | None:
+    """Return the index or the offset ("o") over which an expression runs, its first value, and the step, 1 or -1."""
+    if x is None or x.affine is None or x.affine.rest is None or x.dtype not in (torch.int32, torch.int64):
+        return None
+    *factors, number = x.affine.rest
+    match (*factors, x.affine.q, x.affine.k):
+        case (0, 0, -1, 1):
+            return "o", number + 1 - sizes.n, 1
+        case (0, 0, 1, -1):
+            return "o", number + sizes.n - 1, -1
+        case found if sorted(found) == [0, 0, 0, 1]:
+            return "bhqk"[found.index(1)], number, 1
+    return None
 
 
 def _spans_of_offsets(grid: Grid) -> torch.Tensor | None:

@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from fastpe.torch.mods import rows
 from fastpe.torch.mods.block_mask import NO_TILES, Tiles
 from fastpe.torch.mods.captured import Changeable, captured
-from fastpe.torch.mods.checks import Call
+from fastpe.torch.mods.checks import Call, scores_dtype
 from fastpe.torch.mods.form import NoForm
 from fastpe.torch.mods.grids import Sizes
 from fastpe.torch.mods.plan import Plan, plan
@@ -51,10 +51,10 @@ def way_of(call: Call, score_mod: Any, block_mask: Any) -> Way:
         score_mod = block_mask = None
     sight = _sight(block_mask, call.sizes)
     if score_mod is None:
-        scale = torch.tensor(call.scale, dtype=call.scores_dtype)
+        scale = torch.tensor(call.scale, dtype=scores_dtype(call.q))
         own = Plan(call.sizes, sight, {"scale": scale}, reasons=_masks_of(sight))
         return Way(own, None, sight, tuple(own.reasons))
-    traced = trace(score_mod, call.scores_dtype, called(score_mod, "score_mod"))
+    traced = trace(score_mod, scores_dtype(call.q), called(score_mod, "score_mod"))
     try:
         own = _plan(call, traced)
     except NoForm as error:
@@ -67,7 +67,7 @@ def way_of(call: Call, score_mod: Any, block_mask: Any) -> Way:
 
 def _plan(call: Call, traced: Traced) -> Plan:
     """Return the plan of a score_mod alone. The last one of a mod without captured tensors is kept."""
-    given = traced, call.sizes, call.k.shape[1], call.scale, call.scores_dtype
+    given = traced, call.sizes, call.k.shape[1], call.scale, scores_dtype(call.q)
     if not traced.is_constant:
         return _new_plan(*given)
     assert traced.memo is not None
