@@ -199,7 +199,7 @@ def _scheduled(context: click.Context, schedule: str | None, given: dict[str, An
         return {}
     if "encoding" in given:
         raise click.UsageError("--schedule determines the encoding of each layer: leave out --encoding", context)
-    name, found = schedules.parse(schedule)
+    name, found = schedules.parse(schedule, given.get("layers", TrainConfig.layers))
     options: dict[str, Any] = found.pop("options")
     given |= {**found, **given}
     told = ", ".join(f"{key}={value}" for key, value in {**found, **options}.items())

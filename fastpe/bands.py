@@ -5,6 +5,8 @@
     rerope              beyond a window, all keys have the offset of the window's edge
     leaky_rerope        beyond a window, rotary positions are closer together
     dual_chunk          rotary positions restart in every chunk
+    shifted             beyond a distance, rotary offsets start again at a small number: STRING
+    lampe               rotary offsets are compressed, except the nearest and the farthest
     lm_infinite         only a window and the first keys; the first keys have the offset of the window's edge
     streaming           only a window and the first keys; the first keys are placed directly before the window
     frequencies         theta of a rotary encoding
@@ -40,8 +42,8 @@ from fastpe.spans import positions
 from fastpe.spans import window as near_spans
 
 __all__ = [
-    "Band", "dual_chunk", "frequencies", "leaky_rerope", "lm_infinite", "look_back", "rerope", "self_extend",
-    "streaming",
+    "Band", "dual_chunk", "frequencies", "lampe", "leaky_rerope", "lm_infinite", "look_back", "rerope", "self_extend",
+    "shifted", "streaming",
 ]  # fmt: skip
 
 
@@ -238,6 +240,121 @@ def dual_chunk(
             (within, np.minimum(within + size, chunk), most), edges[:-1], edges[1:], strict=True
         )
     )
+
+
+def shifted(
+    queries: int, keys: int | None = None, *, shift: int = 1352, window: int = 128, offset: Any = None
+) -> tuple[Band, ...]:
+    """STRING: the rotary offset is m = i - j if m < S, and m - S + w otherwise. Causal.
+
+    Offsets above L - 1 - S + w do not occur in a text of length L. A model sees the largest offsets of its training
+    length L0 seldom in training. With this scheme it reads L0 positions with offsets that it knows well.
+
+    Parameters
+    ----------
+    queries, keys, offset
+        As for `self_extend`.
+    shift : int
+        S. The authors use about a third of the training length, 0.25 L0 to 0.4 L0. The default value is for L0 = 4096.
+    window : int
+        w, at most S: the rotary offset at m = S. The authors use 128, and up to 512.
+
+    Returns
+    -------
+    tuple of Band
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `self_extend` does; also if `window` is greater than `shift`.
+
+    References
+    ----------
+    An et al. 2024, "Why Does the Effective Context Length of LLMs Fall Short?" (arXiv:2410.18745); HKUNLP/STRING,
+    string_for_llama.py, where keys at m = S are counted twice while a text is read, but not in generation. The
+    encoding "string" has the same name and is different.
+
+    Examples
+    --------
+    >>> look_back(shifted(9, shift=5, window=2))[0, 8].tolist()
+    [5.0, 4.0, 3.0, 2.0, 4.0, 3.0, 2.0, 1.0, 0.0]
+    """
+    places, own, near, shift = _near(queries, keys, shift, offset, name="shift")
+    window = whole("window", window, 0, FARTHEST)
+    if window > shift:
+        raise ValueError(f"window must be at most shift = {shift}, not {window}")
+    return near, Band(places - float(shift - window), own, _before(near))
+
+
+def lampe(
+    queries: int, keys: int | None = None, *, near: int = 512, far: int = 200, length: int = 1536, offset: Any = None
+) -> tuple[Band, ...]:
+    """LaMPE: the rotary offsets of L keys are compressed to about l, except the nearest s1 and the farthest s2. Causal.
+
+    With a_p = floor(l p / (L - 1)), the rotary offset of query i and key j is, for m = i - j,
+
+    - m, if m <= s1;
+    - a_i - a_j + b1 with b1 = s1 - a_{s1} - 1, if s1 < m < L - s2;
+    - m - b2 with b2 = L - 1 - s2 - a_{L-1-s2} - b1, if m >= L - s2.
+
+    Here s2 is `far`, enlarged until a_{s2+1} differs from a_{s2}. If L < 2 s1, all offsets are m. The authors also
+    multiply cosines and sines by 1 + 0.1 ln 2, that is, scores by the square of it.
+
+    Parameters
+    ----------
+    queries, keys, offset
+        As for `self_extend`. L is the number of keys, so the offsets of all keys change when a text grows. The authors'
+        code keeps the L of the prompt while it generates.
+    near : int
+        s1.
+    far : int
+        At most s1.
+    length : int
+        l. The authors let it grow with L on a logistic curve, which they fit for each model.
+
+    Returns
+    -------
+    tuple of Band
+        Three bands, or a single one if L < 2 s1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `self_extend` does; also if `far` is greater than `near`.
+
+    References
+    ----------
+    Zhang et al. 2025, "LaMPE: Length-aware Multi-grained Positional Encoding for Adaptive Long-context Scaling Without
+    Training" (arXiv:2508.02308); scar-on/LaMPE, llama_cache1.py. Its code counts keys at the two seams twice.
+
+    Examples
+    --------
+    >>> look_back(lampe(24, near=4, far=3, length=12))[0, 23, ::-1].astype(int).tolist()
+    [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14]
+    """
+    near, far = whole("near", near, 1, FARTHEST - 1), whole("far", far, 0, FARTHEST)
+    length = whole("length", length, 1, 2**22)
+    if far > near:
+        raise ValueError(f"far must be at most near = {near}, not {far}")
+    places, own, first, _ = _near(queries, keys, near + 1, offset, name="near")
+    last = len(own) - 1
+    if len(own) < 2 * near:
+        return _near(queries, keys, max(len(own), 1), offset)[2:3]
+
+    def group(place: Any) -> Any:
+        return length * place // last
+
+    while far < last and group(far) == group(far + 1):
+        far += 1
+    gain = near - group(near) - 1
+    loss = last - far - group(last - far) - gain
+    ends = np.minimum(first.spans[..., 0], np.clip(places - last + far, 0, len(own)))
+    middle = Band(
+        (group(places) + gain).astype(np.float64),
+        group(own.astype(np.int64)).astype(np.float64),
+        np.stack([ends, first.spans[..., 0]], axis=-1),
+    )
+    return first, middle, Band(places - float(loss), own, np.stack([np.zeros_like(ends), ends], axis=-1))
 
 
 def lm_infinite(

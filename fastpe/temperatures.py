@@ -1,8 +1,8 @@
 """Temperatures: factors on queries that depend on the position, for the slot `row_scale` of `fastpe.attention`.
 
 Softmax over many keys is less sharp than over few. A factor that grows with the number of keys compensates for this.
-The factor multiplies the products of queries and keys, but not biases. `dual_chunk` is different: it returns one value
-for the argument `scale` of `fastpe.attention`.
+The factor multiplies the products of queries and keys, but not biases. `dual_chunk` and `miniwin` are different: the
+first returns the argument `scale` of `fastpe.attention`, the second one factor for all queries of a call.
 
 >>> import fastpe
 >>> q = np.ones((2, 8, 4))
@@ -19,7 +19,7 @@ from fastpe.base import validation
 from fastpe.base.pulled import Array, Pullback, given, like, summed_to
 from fastpe.base.validation import floating, real, whole
 
-__all__ = ["dual_chunk", "llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"]
+__all__ = ["beam", "dual_chunk", "inkling2", "llama4", "log_n", "ministral", "miniwin", "ssmax", "ssmax_vjp"]
 
 
 def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array:
@@ -126,6 +126,110 @@ def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.
     return _by_steps(_positions(positions), strength, "train_length", train_length, dtype)
 
 
+def beam(positions: Any, every: int = 2048, *, strength: float = 0.1, dtype: Any = "float32") -> Array:
+    """Return the factor (1 + (i + 1) / every)^strength for a query at position i.
+
+    Beam uses it in its layers without positions, which see all keys.
+
+    Parameters
+    ----------
+    positions, strength, dtype
+        As for `llama4`.
+    every : int
+        Number of positions after which the factor is 2^strength.
+
+    Returns
+    -------
+    (1, N) or (B, 1, N), in `dtype`
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `log_n` does.
+
+    References
+    ----------
+    Implemented from Hugging Face's transformers 5.24, models/beam. Its docstring states i in place of i + 1.
+
+    Examples
+    --------
+    >>> beam([0, 2047, 131071], dtype="float64").round(6).tolist()
+    [[1.000049, 1.071773, 1.518068]]
+    """
+    places = np.log1p((_positions(positions) + 1) / whole("every", every, 1))
+    return np.asarray(np.exp(real("strength", strength) * places).astype(floating(dtype)))
+
+
+def inkling2(positions: Any, train_length: int = 128000, *, strength: float = 0.1, dtype: Any = "float32") -> Array:
+    """Return the factor 1 + strength ln(max((i + 1) / train_length, 1)) for a query at position i.
+
+    Inkling 2 uses it in its layers that see all keys.
+
+    Parameters
+    ----------
+    positions, strength, dtype
+        As for `llama4`.
+    train_length : int
+        The number of keys from which on the factor grows.
+
+    Returns
+    -------
+    (1, N) or (B, 1, N), in `dtype`
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `log_n` does.
+
+    References
+    ----------
+    Implemented from Hugging Face's transformers 5.24, models/inkling2.
+
+    Examples
+    --------
+    >>> inkling2([127999, 128000, 999999], dtype="float64").round(7).tolist()
+    [[1.0, 1.0000008, 1.2055725]]
+    """
+    ratio = (_positions(positions) + 1) / whole("train_length", train_length, 1)
+    return np.asarray((1.0 + real("strength", strength) * np.log(np.maximum(ratio, 1.0))).astype(floating(dtype)))
+
+
+def miniwin(keys: int, offset: int = 16) -> float:
+    """Return the factor ln(a + n) / ln(a + 1) of all queries of a call with n keys, where a is `offset`.
+
+    It multiplies queries in a model whose layers alternate between a window with periodic rotary positions and no
+    positions. All queries of a call get the same factor. So a text that is read at once gives other results than one
+    that is read token by token.
+
+    Parameters
+    ----------
+    keys : int
+        The number n of keys so far.
+    offset : int
+        The number a, at least 1.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is out of range.
+
+    References
+    ----------
+    Huo 2026 (arXiv:2605.27980); implemented from Cominder/miniwin, model/model_miniwin.py.
+
+    Examples
+    --------
+    >>> round(miniwin(64), 6), round(miniwin(4096), 6)
+    (1.546663, 2.937183)
+    """
+    start = whole("offset", offset, 1)
+    return math.log(start + whole("keys", keys, 1)) / math.log(start + 1)
+
+
 def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
     """Return the argument ``scale`` for dual chunk attention: mscale^2 / sqrt(D).
 
@@ -161,8 +265,8 @@ def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
     return (0.05 * math.log(max(ratio, 1.0)) + 1) ** 2 / math.sqrt(whole("head_dim", head_dim, 1))
 
 
-def ssmax(scale: Any, positions: Any) -> Array:
-    """Return the factor scale_h ln(i + 1) of Scalable-Softmax, for head h and a query at position i.
+def ssmax(scale: Any, positions: Any, bias: Any = None) -> Array:
+    """Return the factor scale_h ln(i + 1) + bias_h of Scalable-Softmax, for head h and a query at position i.
 
     With this factor, a peak of the attention weights stays sharp for any number of keys.
 
@@ -173,6 +277,8 @@ def ssmax(scale: Any, positions: Any) -> Array:
     positions : int, or (N,) or (B, N) int
         As for `log_n`. A query at position i is assumed to see i + 1 keys. If a query sees n keys instead, pass n - 1
         as its position.
+    bias : (H,) floats, optional
+        A learned number for each head, by default 0. Mistral Large 4 has it.
 
     Returns
     -------
@@ -182,7 +288,7 @@ def ssmax(scale: Any, positions: Any) -> Array:
     Raises
     ------
     TypeError, ValueError
-        As `log_n` does; also if scale does not have the shape (H,).
+        As `log_n` does; also if scale does not have the shape (H,), or bias not that of scale.
 
     References
     ----------
@@ -193,11 +299,11 @@ def ssmax(scale: Any, positions: Any) -> Array:
     >>> ssmax([0.5], 3).round(6).tolist()
     [[0.0, 0.346574, 0.549306]]
     """
-    return ssmax_vjp(scale, positions)[0]
+    return ssmax_vjp(scale, positions, bias)[0]
 
 
-def ssmax_vjp(scale: Any, positions: Any) -> tuple[Array, Pullback]:
-    """`ssmax`, and its pullback to `scale`.
+def ssmax_vjp(scale: Any, positions: Any, bias: Any = None) -> tuple[Array, Pullback]:
+    """`ssmax`, and its pullback to `scale`, and to `bias` if it is given.
 
     >>> ssmax_vjp([0.5], 3)[1]([[1.0, 1.0, 1.0]])["scale"].round(6).tolist()
     [1.791759]
@@ -206,10 +312,16 @@ def ssmax_vjp(scale: Any, positions: Any) -> tuple[Array, Pullback]:
     if own.ndim != 1:
         raise ValueError(f"scale must have the shape (H,), not {own.shape}")
 
-    def pullback(dfactor: Any) -> dict[str, Array]:
-        return {"scale": like(summed_to(given("dfactor", dfactor) * logs, (own.size, 1))[:, 0], scale)}
+    added = np.zeros(own.shape) if bias is None else given("bias", bias)
+    if added.shape != own.shape:
+        raise ValueError(f"bias must have the shape of scale, {own.shape}, not {added.shape}")
 
-    return like(own[:, None] * logs, scale), pullback
+    def pullback(dfactor: Any) -> dict[str, Array]:
+        d = given("dfactor", dfactor)
+        found = {"scale": like(summed_to(d * logs, (own.size, 1))[:, 0], scale)}
+        return found if bias is None else found | {"bias": like(summed_to(d, (own.size, 1))[:, 0], bias)}
+
+    return like(own[:, None] * logs + added[:, None], scale), pullback
 
 
 def _by_steps(places: Array, strength: Any, name: str, every: Any, dtype: Any) -> Array:

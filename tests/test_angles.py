@@ -123,3 +123,78 @@ def test_what_is_wrong_is_one_clear_error(text):
 def test_a_gradient_of_another_shape():
     with pytest.raises(ValueError, match=r"^dangles must have the shape of the angles, \(2, 6, 2\), not \(6, 2\)"):
         angles.selective_vjp(**GOOD, frequencies=SPEEDS)[1](np.ones((6, 2)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# RePo, CARoPE, contextual GRAPE-M: numbers of the authors' programs and of the paper's formula
+
+WIDE = np.sin(0.8 * ROWS + 0.4 * np.arange(8.0))
+_N = np.arange(16.0).reshape(2, 8)
+REPO = {"gate": np.cos(0.5 * _N).T, "down": np.sin(1 + 0.3 * _N).T, "up": np.array([[1.0, 0.5], [-2.0, 3.0]])}
+WEIGHT, FIRST = np.cos(0.5 * np.arange(8.0))[:, None], [1.0, 0.01]
+OTHERS = {
+    "repo": (lambda x, **given: angles.repo_vjp(x, **given, frequencies=FIRST), REPO,
+             [0.0929022949, 0.0678808609, 0.2609945338, 0.3317827254, 0.6629315281]),
+    "carope": (lambda x, **given: angles.carope_vjp(x, **given, pairs=2), {"weight": WEIGHT},
+               [0.5854557363, 0.2609851118, 0.3082205199, 0.3086474398, 0.6352422371]),
+    "grape_m": (angles.grape_m_vjp,
+                {"weight": WEIGHT, "bias": np.log(np.expm1([0.001])), "log_freq": np.log(FIRST)},
+                [-0.5270418084, -0.7259009478, 0.1353912389, 0.3776921623, 0.6750368658]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_attention_of_angles_is_the_authors(name):
+    vjp, arguments, printed = OTHERS[name]
+    found = results(slots(vjp(WIDE, **arguments)[0][:1]), causal=True)
+    np.testing.assert_allclose(found, printed, rtol=0, atol=5.1e-11)
+
+
+def test_positions_of_repo_and_their_gradients_are_the_authors():
+    theta = angles.repo(WIDE, **REPO, frequencies=FIRST)[:1]
+    z = 1e6 * angles.repo(WIDE, **REPO, frequencies=[1e-6])[0, :, 0]
+    np.testing.assert_allclose(z, [26.1043023421, 11.9135152665, 8.8609411032, -3.5760546133], rtol=0, atol=1e-9)
+    four = [x[None, None] for x in (Q, K, V)]
+    found = fastpe.attention_vjp(*four, causal=True, **slots(theta))[1](G[None, None])["angles"].reshape(4, 2) @ FIRST
+    np.testing.assert_allclose(found, [0.1271412090, -0.0297734039, -0.0349913045, -0.0623765007], rtol=0, atol=1e-9)
+
+
+def test_numbers_that_sums_add_up_are_the_authors():
+    powers = angles.carope(WIDE, WEIGHT, pairs=2)[0]
+    np.testing.assert_array_equal(powers[:3, 0], [1, 2, 3])
+    steps = np.diff(powers[:, 1], prepend=0)
+    np.testing.assert_allclose(steps, [0.8101580167, 0.3142573613, 0.1915639060, 0.2074858982], rtol=0, atol=5.1e-11)
+    _, arguments, _ = OTHERS["grape_m"]
+    longer = np.concatenate([WIDE, WIDE[:1]])  # a sum has the gates of earlier tokens only
+    steps = -np.diff(angles.grape_m(longer, **{**arguments, "log_freq": [0.0]})[0, :, 0])
+    np.testing.assert_allclose(steps, [0.3740390861, 0.4248725457, 0.4578833160, 0.4515612822], rtol=0, atol=5.1e-11)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("name", OTHERS)
+def test_gradients_of_the_others(name, batch):
+    vjp, arguments, _ = OTHERS[name]
+    x = 0.2 * np.random.default_rng(2).standard_normal((*batch, 4, 8))  # no angle passes a whole turn
+    assert_gradients(vjp, {"x": x, **arguments}, rtol=1e-6)
+
+
+WRONG_OTHERS = {
+    r"x must have the shape \(B, N, C\) or \(N, C\), not \(3,\)": lambda: angles.carope(np.ones(3), WEIGHT, pairs=2),
+    r"weight must have the shape \(C, H\) for x \(4, 8\), not \(7, 1\)":
+        lambda: angles.carope(WIDE, WEIGHT[1:], pairs=2),
+    "pairs must be at least 1, not 0": lambda: angles.carope(WIDE, WEIGHT, pairs=0),
+    r"down must have the shape \(C, M\) for x \(4, 8\), not \(8, 3\)":
+        lambda: angles.repo(WIDE, **{**REPO, "down": np.ones((8, 3))}, frequencies=[1.0]),
+    r"up must have the shape \(M, H\) for x \(4, 8\), not \(2,\)":
+        lambda: angles.repo(WIDE, **{**REPO, "up": np.ones(2)}, frequencies=[1.0]),
+    r"frequencies must have the shape \(R/2,\), not \(\)": lambda: angles.repo(WIDE, **REPO, frequencies=1.0),
+    r"bias must have the shape \(H,\) for x \(4, 8\), not \(2,\)":
+        lambda: angles.grape_m(WIDE, WEIGHT, [0.0, 0.0], [0.0]),
+    r"log_freq must have the shape \(R/2,\), not \(1, 1\)": lambda: angles.grape_m(WIDE, WEIGHT, [0.0], [[0.0]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG_OTHERS)
+def test_what_is_wrong_with_the_others_is_one_clear_error(text):
+    with pytest.raises((TypeError, ValueError), match=f"^{text}"):
+        WRONG_OTHERS[text]()

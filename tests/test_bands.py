@@ -73,6 +73,8 @@ def test_rows_of_look_backs_are_those_of_the_papers():
     def last(own):
         return bands.look_back(own)[0, 11].tolist()
 
+    assert last(bands.shifted(12, shift=5, window=2)) == [8, 7, 6, 5, 4, 3, 2, 4, 3, 2, 1, 0]
+
     assert last(bands.self_extend(12, group=2, window=4)) == [7, 7, 6, 6, 5, 5, 4, 4, 3, 2, 1, 0]
     assert last(bands.self_extend(12, group=3, window=4)) == [6, 6, 6, 5, 5, 5, 4, 4, 3, 2, 1, 0]
     assert last(bands.leaky_rerope(12, window=4, step=2)) == [7.5, 7, 6.5, 6, 5.5, 5, 4.5, 4, 3, 2, 1, 0]
@@ -107,6 +109,10 @@ def of_dual_chunk(i, j, chunk, local):
     return (min(i % c + c, chunk) if i // c == j // c + 1 else min(2 * c - 1, chunk)) - j % c
 
 
+def of_shifted(i, j, shift, window):
+    return i - j if i - j < shift else i - j - shift + window
+
+
 def of_lm_infinite(i, j, window, start):
     return min(i - j, window) if i - j < window or j < start else None
 
@@ -125,6 +131,7 @@ SCHEMES = {
         for w, s, c in ((1, 2, True), (3, 16, False), (4, 1, True), (40, 3, False))
     ]),
     "dual_chunk": (of_dual_chunk, [{"chunk": c, "local": e} for c, e in ((6, 2), (1, 0), (7, 0), (5, 4), (64, 8))]),
+    "shifted": (of_shifted, [{"shift": s, "window": w} for s, w in ((5, 2), (1, 0), (4, 4), (50, 3))]),
     "lm_infinite": (of_lm_infinite, [{"window": w, "start": s} for w, s in ((1, 0), (4, 2), (2, 9), (50, 3))]),
     "streaming": (of_streaming, [{"start": s, "recent": r} for s, r in ((0, 1), (2, 3), (9, 2), (4, 50))]),
 }  # fmt: skip
@@ -147,6 +154,34 @@ def test_look_backs_are_the_formulas(name, queries, keys, offset):
                     expected = formula(i, j, **each) if seen else None
                     own = found[sample, row, j]
                     assert math.isnan(own) if expected is None else own == pytest.approx(expected), (each, i, j)
+
+
+def of_lampe(i, j, keys, near, far, length):
+    """By the authors' formulas: groups a of positions, and the two numbers that join the three parts."""
+    a = [math.floor(length * place / (keys - 1)) for place in range(keys)]
+    while far + 1 < keys and a[far] == a[far + 1]:
+        far += 1
+    b1 = near - a[near] - 1
+    b2 = keys - 1 - far - a[keys - 1 - far] - b1
+    m = i - j
+    return m if m <= near or keys < 2 * near else m - b2 if m >= keys - far else a[i] - a[j] + b1
+
+
+def test_offsets_of_lampe_are_those_of_the_authors_formulas():
+    printed = [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14]
+    np.testing.assert_array_equal(bands.look_back(bands.lampe(24, near=4, far=3, length=12))[0, 23, ::-1], printed)
+    for near, far, length in ((4, 3, 12), (2, 0, 5), (7, 7, 100), (3, 2, 1), (20, 5, 10)):
+        own = bands.lampe(24, near=near, far=far, length=length)
+        assert len(own) == (1 if near == 20 else 3)
+        found = bands.look_back(own)[0]
+        for i in range(24):
+            expected = [of_lampe(i, j, 24, near, far, length) for j in range(i + 1)]
+            np.testing.assert_array_equal(found[i, : i + 1], expected, err_msg=f"{near, far, length, i}")
+            assert np.isnan(found[i, i + 1 :]).all()
+    last = bands.look_back(bands.lampe(2, 24, near=4, far=3, length=12, offset=[22]))[0]
+    np.testing.assert_array_equal(last[1, ::-1], printed)
+    with pytest.raises(ValueError, match=r"^far must be at most near = 4, not 5"):
+        bands.lampe(24, near=4, far=5)
 
 
 def test_one_query_and_its_cache_are_the_last_row_of_all():

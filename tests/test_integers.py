@@ -50,6 +50,8 @@ ARGUMENTS = {
     "bands.self_extend window": Argument(lambda x: bands.self_extend(9, window=x), "window", 1, 2**40),
     "bands.leaky_rerope step": Argument(lambda x: bands.leaky_rerope(9, step=x, causal=False), "step", 1, 2**40),
     "bands.dual_chunk chunk": Argument(lambda x: bands.dual_chunk(9, chunk=x, local=1), "chunk", 1, 2**40),
+    "bands.shifted window": Argument(lambda x: bands.shifted(9, shift=2**40, window=x), "window", 0, 2**40),
+    "bands.lampe length": Argument(lambda x: bands.lampe(9, near=3, far=1, length=x), "length", 1, 2**22),
     "bands.lm_infinite start": Argument(lambda x: bands.lm_infinite(9, window=2, start=x), "start", 0, 2**40),
     "bands.streaming recent": Argument(lambda x: bands.streaming(9, recent=x), "recent", 1, 2**40),
     "bands.frequencies": Argument(lambda x: bands.frequencies("rope", x, dim=4), "length", 1, SIZES),

@@ -5,7 +5,7 @@ import pytest
 from fixture_attention import K, Q, V, results
 
 import fastpe
-from fastpe.temperatures import llama4, log_n, ministral, ssmax, ssmax_vjp
+from fastpe.temperatures import beam, inkling2, llama4, log_n, ministral, miniwin, ssmax, ssmax_vjp
 
 
 def test_factors_are_those_of_the_models():
@@ -16,6 +16,12 @@ def test_factors_are_those_of_the_models():
     np.testing.assert_allclose(ministral([0, 16383, 16384, 65536, 262143], dtype="float64"), [expected], atol=1e-9)
     expected = [1, 1, 1, 1, 1.160964047, 1.292481250, 1.403677461, 1.5]
     np.testing.assert_allclose(log_n(8, 4, dtype="float64"), [expected], atol=1e-9)
+    expected = [[1.0000488174, 1.0717734625, 1.5180683844]]
+    np.testing.assert_allclose(beam([0, 2047, 131071], dtype="float64"), expected, rtol=0, atol=5.1e-11)
+    expected = [[1, 1.0000007812, 1.2055725015]]
+    np.testing.assert_allclose(inkling2([127999, 128000, 999999], dtype="float64"), expected, rtol=0, atol=5.1e-11)
+    found = [miniwin(64, 16), miniwin(4096, 16)]
+    np.testing.assert_allclose(found, [1.5466631356, 2.9371825544], rtol=0, atol=5.1e-11)
     np.testing.assert_allclose(ministral([8192], 8192, strength=0.2, dtype="float64"), [[1 + 0.2 * np.log(2)]])
 
 
@@ -58,6 +64,15 @@ def test_positions_may_be_a_number_a_row_or_of_each_sample(function):
     )
 
 
+def test_scalable_softmax_with_a_bias():
+    scale, bias, d = np.array([0.0, 0.3]), np.array([1.0, -2.0]), np.arange(6.0).reshape(2, 3)
+    factor, pullback = ssmax_vjp(scale, 3, bias)
+    np.testing.assert_allclose(factor, [[1, 1, 1], 0.3 * np.log([1, 2, 3]) - 2], rtol=1e-15)
+    found = pullback(d)
+    np.testing.assert_allclose(found["scale"], d @ np.log([1, 2, 3]), rtol=1e-15)
+    np.testing.assert_array_equal(found["bias"], d.sum(axis=1))
+
+
 def test_dtypes():
     for function in (lambda dtype: log_n(3, 2, dtype=dtype), lambda dtype: llama4(3, dtype=dtype),
                      lambda dtype: ministral(3, dtype=dtype), lambda dtype: ssmax(np.ones(1, dtype), 3)):  # fmt: skip
@@ -76,6 +91,9 @@ WRONG = {
     "strength": lambda: llama4(3, strength="a"),
     "dtype": lambda: log_n(3, 2, dtype="float16"),
     r"scale must have the shape \(H,\)": lambda: ssmax(0.4, 3),
+    r"bias must have the shape of scale, \(1,\), not \(2,\)": lambda: ssmax([0.4], 3, [1.0, 2.0]),
+    "keys must be at least 1": lambda: miniwin(0),
+    "offset must be at least 1, not 0": lambda: miniwin(3, 0),
 }
 
 

@@ -103,6 +103,9 @@ def build(
         with each other, with `params` or with `positions`. Default: new arrays.
     **options
         The options of the encoding. In a sum, their names start with the encoding's key: ``**{"wavelet.scale": 2.0}``.
+        Encodings that act on the heads separately also have the option `on`, with which only some heads use them:
+        ``"first:2"``, ``"last:2"``, or numbers of heads such as ``"0,3"``. The encoding is then that of a model with
+        this many heads of the same width; for the other heads, its slots have no effect.
 
     Returns
     -------

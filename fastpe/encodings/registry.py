@@ -265,7 +265,7 @@ def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> t
     scheme, dot, option = key.partition(".")
     if not dot and len(schemes) == 1:
         scheme, option = schemes[0], key
-    if scheme in schemes and option in get(scheme).options:
+    if scheme in schemes and (option == "on" or option in get(scheme).options):
         return scheme, option
     alone = len(schemes) == 1
     keys = [one if alone else f"{each}.{one}" for each in schemes for one in get(each).options]
@@ -302,12 +302,19 @@ def _parsed(
     schemes: Sequence[str], options: Mapping[str, Any] | None, others: Collection[str] = ()
 ) -> tuple[Part, ...]:
     encodings = [(scheme, get(scheme)) for scheme in schemes]
-    parts = tuple(Part(s, own, {k: o.default for k, o in own.options.items()}) for s, own in encodings)
+    parts = [Part(s, own, {k: o.default for k, o in own.options.items()}) for s, own in encodings]
     for key, value in (options or {}).items():
         scheme, option = _option(schemes, key, others)
-        part = parts[schemes.index(scheme)]
+        number = schemes.index(scheme)
+        part = parts[number]
+        if option == "on" and option not in part.encoding.options:
+            from fastpe.encodings.some_heads import ON, on_heads  # few calls need it
+
+            if ON.validate(key, value) is None:
+                continue
+            part = parts[number] = part._replace(encoding=on_heads(part.encoding))
         part.options[option] = part.encoding.options[option].validate(key, value)
-    return parts
+    return tuple(parts)
 
 
 def parse_option(name: str, key: str, text: str) -> Any:
@@ -317,6 +324,10 @@ def parse_option(name: str, key: str, text: str) -> Any:
     2.0
     """
     scheme, option = _option(all_terms(name), key)
+    if option == "on" and option not in get(scheme).options:
+        from fastpe.encodings.some_heads import ON
+
+        return ON.parse(key, text)
     return get(scheme).options[option].parse(key, text)
 
 

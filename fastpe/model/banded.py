@@ -20,7 +20,8 @@ Array = np.ndarray[Any, Any]
 _SCHEMES: Mapping[str, Callable[..., tuple[bands.Band, ...]]] = {
     each.__name__: each
     for each in (
-        bands.self_extend, bands.rerope, bands.leaky_rerope, bands.dual_chunk, bands.lm_infinite, bands.streaming,
+        bands.self_extend, bands.rerope, bands.leaky_rerope, bands.dual_chunk, bands.shifted, bands.lampe,
+        bands.lm_infinite, bands.streaming,
     )
 }  # fmt: skip
 _ROTATED = "angles"

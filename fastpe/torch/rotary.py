@@ -63,7 +63,7 @@ def rotated(
         The positions of all rotated layers:
 
         - a function of `fastpe.bands`: ``"self_extend"``, ``"rerope"``, ``"leaky_rerope"``, ``"dual_chunk"``,
-          ``"lm_infinite"`` or ``"streaming"``, with the model's own frequencies;
+          ``"shifted"``, ``"lm_infinite"`` or ``"streaming"``, with the model's own frequencies;
         - a rotary encoding of fastpe, such as ``"rope"``, ``"rope_linear"``, ``"rope_ntk"``, ``"rope_yarn"`` or
           ``"rope_dynamic"``. Its frequencies and its temperature (a factor on queries and keys) replace those of the
           model. `base` and `train_length` are those of the model, unless you pass others. Without `factor`, the

@@ -19,7 +19,8 @@ Scheme = Callable[..., tuple[Band, ...]]
 BANDS: dict[str, Scheme] = {
     each.__name__: each
     for each in (
-        bands.dual_chunk, bands.leaky_rerope, bands.lm_infinite, bands.rerope, bands.self_extend, bands.streaming,
+        bands.dual_chunk, bands.leaky_rerope, bands.lm_infinite, bands.rerope, bands.self_extend,
+        bands.shifted, bands.streaming,
     )
 }  # fmt: skip
 _FIXED = ("dim", "heads", "pairs", "positions", "rotated", "dtype", "params", "seed", "reference", "out", "start")

@@ -1,12 +1,14 @@
 """Formula, use and other names of every encoding of fastpe: complete, within limits, without contradictions."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from fastpe.encodings import catalogue
 from fastpe.encodings.encoding import USE_WHEN
 from fastpe.encodings.registry import built_in, get, page
+from fastpe.model.schedules import SCHEDULES
 
 KEYS = built_in()
 ENTRIES = {key: catalogue.entry(key) for key in KEYS}
@@ -53,6 +55,21 @@ def test_names_that_are_easily_confused_are_others(key):
         assert name not in entry.also_called
         assert difference
         assert difference == difference.strip(". ")
+
+
+def test_the_table_of_hugging_faces_models_names_encodings_and_schedules_that_are_there():
+    text = (Path(__file__).parents[2] / "bench/results/positions.md").read_text("utf-8")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][2:]
+    counts = re.search(
+        r"(\d+) types have a key, (\d+) are recurrences .*, (\d+) have a mechanism .* configuration: (\d+)", text
+    )
+    assert len(rows) == len({row[0] for row in rows}) == sum(map(int, counts.groups()))
+    for _, keys, options, schedule, _ in rows:
+        for key in re.findall(r"`(\w+)`", keys):
+            names = {own.partition("=")[0] for own in options.split(", ")} - {"-"}
+            assert key in KEYS
+            assert not key.startswith("rope") or names <= set(get(key).options)
+        assert schedule == "-" or schedule.startswith("window") or schedule.partition(":")[0] in SCHEDULES
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def test_where_nothing_is_far_it_is_the_model(own):
 @pytest.mark.parametrize(
     "scheme",
     ["self_extend:group=3,window=7", "rerope:window=9", "leaky_rerope:window=9,step=4", "dual_chunk:chunk=16,local=4",
+     "shifted:shift=9,window=3", "lampe:near=9,far=4,length=20",
      "lm_infinite:window=12,start=2", "streaming:start=2,recent=12"],
 )  # fmt: skip
 def test_it_is_the_dense_reference(scheme):

@@ -21,6 +21,62 @@ BASES = {  # of the near layers and of those that see all; None: they do not rot
     "gemma4": (1e4, 1e6), "gpt_oss": (1.5e5, 1.5e5), "llama4": (5e5, None), "olmo3": (5e5, 5e5),
     "smollm3": (2e6, None),
 }  # fmt: skip
+# the others: which of 12 layers see all ("F") and what those with a window ("S") see; the bases of both
+LAYERS = {
+    "beam": ("SSSSSFSSSSSF", "window:512", 1e4, None), "cwm": ("FSSSFSSSFSSS", "window:8192", 1e6, 1e6),
+    "dory": ("SSSFSSSFSSSF", "window:1024", 1e4, 1e7), "flint": ("FFSSSFSSSFSF", "window:513", 1e4, None),
+    "gpt_neo": ("FSFSFSFSFSFS", "window:256", None, None),
+    "granite_swa": ("FSSSFSSSFSSS", "window:128", 1e4, 1e4), "kolibri1": ("SSSSFSSSSFSS", "window:513", 1e4, None),
+    "mimo_v2_flash": ("FSSSSFSSSSSF", "window:129", 1e4, 5e6),
+    "modernbert": ("FSSFSSFSSFSS", "window:65", 1e4, 1.6e5),
+    "modernbert_decoder": ("FSSFSSFSSFSS", "window:64", 1e4, 1.6e5),
+    "muse_spark": ("SSSFSSSFSSSF", "window:2048", 5e5, None), "ultrabert": ("SSFSSFSSFSSF", "window:129", 1e4, 2.56e6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_patterns_with_exceptions_are_those_of_the_released_model(name):
+    kinds, near, *bases = LAYERS[name]
+    config = ModelConfig(**schedule(name, layers=12), layers=12, width=32, heads=2, causal="bert" not in name)
+    assert list(sight.of_layers(config.sight, 12)) == ["all" if kind == "F" else near for kind in kinds]
+    if name == "gpt_neo":
+        return
+    angles = np.broadcast_to(Transformer(config).slots(9)["angles"], (12, 1, 9, 8))
+    for layer, kind in enumerate(kinds):
+        base = bases[kind == "F"]
+        fast = slice(0, 1 if name == "cwm" else 8)  # Llama 3's rule changes the slower pairs
+        theta = [base ** (-pair / 8) if base else 0.0 for pair in range(8)]
+        np.testing.assert_allclose(angles[layer, 0, 3, fast], 3 * np.array(theta)[fast], rtol=1e-6)
+
+
+@pytest.mark.parametrize("layers", [5, 14])
+def test_exceptions_follow_the_number_of_layers(layers):
+    kinds = {5: ("SSSSF", "FFSSF", "FSSSS", "FSSSF"), 14: ("SSSSSFSSSSSFSF", "FFSSSFSSSFSSSF", "FSSSSFSSSSSFSS",
+             "SFSSSFSSSFSSSF")}[layers]  # fmt: skip
+    for name, expected in zip(("beam", "flint", "mimo_v2_flash", "muse_spark"), kinds, strict=True):
+        found = sight.of_layers(schedule(name, 7, layers)["sight"], layers)
+        assert ["F" if each == "all" else "S" for each in found] == list(expected), name
+        assert {each for each in found if each != "all"} == {"window:7"}
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "gpt_neo"])
+def test_layers_are_those_of_hugging_faces_configurations(name):
+    from importlib import import_module
+
+    pytest.importorskip("transformers")
+    try:
+        module = import_module(f"transformers.models.{name}.configuration_{name}")
+    except ModuleNotFoundError:
+        pytest.skip(f"this version of transformers has no {name}")
+    wanted = f"{name}{'text' if name == 'muse_spark' else ''}config".replace("_", "")
+    config = next(getattr(module, each) for each in dir(module) if each.lower() == wanted)()
+    kinds = [kind for kind in config.layer_types if kind != "mlp"]
+    found = sight.of_layers(schedule(name)["sight"], len(kinds))
+    assert [each == "all" for each in found] == [kind == "full_attention" for kind in kinds]
+    size = config.sliding_window + (
+        "bert" in name and name != "modernbert_decoder"
+    )  # of bidirectional models: |o| <= W
+    assert {each for each in found if each != "all"} == {f"window:{size}"}
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -49,7 +105,9 @@ def test_layers_of_llama_4_without_positions_have_their_temperature(near, expect
 
 
 def test_every_schedule_is_tested():
-    assert PATTERNS.keys() == BASES.keys() == SCHEDULES.keys()
+    assert PATTERNS.keys() == BASES.keys()
+    assert SCHEDULES.keys() == PATTERNS.keys() | LAYERS.keys()
+    assert not PATTERNS.keys() & LAYERS.keys()
 
 
 def test_mistakes():
@@ -59,6 +117,8 @@ def test_mistakes():
         schedule("smollm3", 8)
     with pytest.raises(ValueError, match=r"^near must be at least 1, not 0"):
         schedule("gemma2", 0)
+    with pytest.raises(ValueError, match=r"^layers must be at least 1, not 0"):
+        schedule("beam", layers=0)
 
 
 def test_the_command_line_takes_one(tmp_path):

@@ -13,7 +13,7 @@ from fastpe.theory import rotations
 ROTATIONS = (
     "rope", "rope_linear", "rope_ntk", "rope_yarn", "rope_llama3", "rope_longrope", "rope_dynamic", "rope_mixed",
     "rope_2d", "mrope", "xpos", "pope", "rope_dinov3", "rope_ntk_mixed", "rope_proportional", "rope_resonance", "clex",
-    "grape_m",
+    "grape_m", "rope_clipped", "hope", "rope_mixed_radix",
 )  # fmt: skip
 LINEAR = set(ROTATIONS) - {"rope_mixed", "rope_2d", "rope_dinov3"}
 

@@ -12,11 +12,12 @@ REV = {
     "rwse", "signnet",
 }  # fmt: skip
 CONST = REV - {"graphormer", "rrwp", "rwse", "signnet"} | {
-    "beit_bias", "clex", "comrope", "crossformer_bias", "deberta", "dynamic_bias", "fope", "grape_m", "huang2",
-    "huang3", "huang4", "irpe", "learned_2d_detr", "li_eq5", "liere", "mrope", "pope",
-    "rope", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_llama3", "rope_longrope", "rope_mixed",
-    "rope_ntk", "rope_ntk_mixed", "rope_proportional", "rope_resonance", "rope_yarn", "sincos_2d_detr", "spe", "string",
-    "swin_bias", "swinv2_cpb", "t5", "tener", "transformer_xl", "tupe", "wavelet_relative",
+    "beit_bias", "clex", "comrope", "crossformer_bias", "deberta", "dynamic_bias", "fope", "grape_m", "hope", "huang2",
+    "huang3", "huang4", "irpe", "learned_2d_detr", "li_eq5", "liere", "moirai", "mrope", "ms_poe", "pope", "rope",
+    "rope_2d", "rope_clipped", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_llama3", "rope_longrope",
+    "rope_mixed", "rope_mixed_radix", "rope_ntk", "rope_ntk_mixed", "rope_proportional", "rope_resonance", "rope_yarn",
+    "sincos_2d_detr", "spe", "string", "swin_bias", "swinv2_cpb", "t5", "tener", "transformer_xl", "tupe",
+    "wavelet_relative",
 }  # fmt: skip
 # const alone
 CAUSAL = CONST | PERM | {

@@ -118,8 +118,8 @@ def test_a_sample_with_padding_on_the_left_is_as_without(llama):
 
 SCHEMES = {
     "self_extend": {"group": 2, "window": 3}, "rerope": {"window": 3}, "leaky_rerope": {"window": 3, "step": 2},
-    "dual_chunk": {"chunk": 6, "local": 2}, "lm_infinite": {"window": 4, "start": 1},
-    "streaming": {"start": 1, "recent": 4}, "rope_yarn": {"factor": 4.0},
+    "dual_chunk": {"chunk": 6, "local": 2}, "shifted": {"shift": 5, "window": 2},
+    "lm_infinite": {"window": 4, "start": 1}, "streaming": {"start": 1, "recent": 4}, "rope_yarn": {"factor": 4.0},
 }  # fmt: skip
 
 

@@ -184,7 +184,10 @@ ENCODING = Encoding(
     """,
     use_when="distances need a learned bias within the training length, as in T5; it reads little beyond that",
     also_called=("T5 bias", "bucketed relative bias", "T5 RPE"),
-    not_to_be_confused={"gated relative position bias": "WavLM's: the bias times a factor of the query's token"},
+    not_to_be_confused={
+        "gated relative position bias": "WavLM's: the bias times a factor of the query's token",
+        "prophetnet's buckets": "a value for each bucket that the query's token determines",
+    },
     use="earlier",
     slots=("bias", "scores", "scale"),
     options={

@@ -68,6 +68,7 @@ ENCODING = Encoding(
     also_called=("context-aware biases",),
     not_to_be_confused={
         "fox": "the same with the sign of z reversed, and with scaled scores",
+        "CARoPE": "context-aware rotary angles: `fastpe.angles.carope`",
         "cope": "counts of keys that match the query, with a vector for each count",
     },
     use="proposed",

@@ -95,7 +95,7 @@ ENCODING = Encoding(
     """,
     use_when="a causal model must count tokens of some kind, such as ends of sentences, not positions",
     also_called=("contextual position encoding",),
-    not_to_be_confused={"CoPE (arXiv:2602.05258)": "clipped RoPE, whose slowest pairs are slowed down to a stop"},
+    not_to_be_confused={"rope_clipped": "clipped RoPE (also CoPE), whose slowest pairs are slowed down to a stop"},
     use="proposed",
     slots=("counts",),
     options={

@@ -90,6 +90,10 @@ ENCODING = Encoding(
     """,
     use_when="a causal model must track state or find pairs, also beyond its training length",
     also_called=("PaTH attention",),
+    not_to_be_confused={
+        "GRAPE-AP": "slopes that add up along a path: `grape_a`",
+        "path-star": "a task about graphs",
+    },
     use="proposed",
     slots=(),
     gate=Gate(0, reflects=True),

@@ -98,7 +98,8 @@ ENCODING = Encoding(
     """,
     use_when="you study rotations whose angles depend on the content; nothing on longer texts was found",
     not_to_be_confused={
-        "RePo": "angles from the content of each token, without a running sum",
+        "RePo": "angles from the content of each token, without a running sum: `fastpe.angles.repo`",
+        "CARoPE": "running sums of powers of a number for each token: `fastpe.angles.carope`",
         "selective attention": "tokens lower the scores of earlier keys for later queries, without rotations",
     },
     use="proposed",

@@ -99,6 +99,9 @@ ENCODING = Encoding(
         U_0 &= 1, \quad U_1 = 2 x, \quad U_{l+1} = 2 x U_l - U_{l-1}
     """,
     use_when="you compare polynomials as features of the position, after section 8 of Li (2025)",
+    not_to_be_confused={
+        "PoPE (arXiv:2405.04585)": "a polynomial encoding with Legendre polynomials: `legendre`",
+    },
     use="study",
     slots=("table",),
     options={

@@ -99,6 +99,9 @@ ENCODING = Encoding(
     """,
     use_when="you compare families of orthogonal polynomials, such as Legendre and Chebyshev",
     also_called=("ultraspherical polynomials",),
+    not_to_be_confused={
+        "PoPE (arXiv:2405.04585)": "a polynomial encoding with Legendre polynomials: `legendre`",
+    },
     use="study",
     slots=("table",),
     options={

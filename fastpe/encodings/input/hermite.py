@@ -252,6 +252,9 @@ ENCODING = Encoding(
         \psi_{l+1} &= \sqrt{\frac{2}{l + 1}}\, x\, \psi_l - \sqrt{\frac{l}{l + 1}}\, \psi_{l-1}
     """,
     use_when="you study features of the position that fade out beyond the training length",
+    not_to_be_confused={
+        "PoPE (arXiv:2405.04585)": "a polynomial encoding with Legendre polynomials: `legendre`",
+    },
     use="study",
     slots=("table",),
     options={

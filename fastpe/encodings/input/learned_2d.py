@@ -166,6 +166,7 @@ ENCODING = Encoding(
     use_when="inputs are images, and the model is fine-tuned when the grid changes, as in ViT",
     also_called=("ViT's position embeddings",),
     not_to_be_confused={
+        "pix2struct's table": "vectors by the row and column that each patch states",
         "learned_2d_detr": "one vector for each row and one for each column, added to queries and keys",
     },
     use="images",

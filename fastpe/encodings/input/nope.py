@@ -38,6 +38,7 @@ ENCODING = Encoding(
     use_when="order matters little or the causal mask is enough, and as the baseline of any comparison",
     also_called=("no position encoding",),
     not_to_be_confused={
+        "hope": "some pairs of RoPE are not rotated",
         "MLA's qk_nope_head_dim": "the width of the channels that multi-head latent attention does not rotate",
         "DroPE": "a model trained with RoPE, then trained further without it",
     },

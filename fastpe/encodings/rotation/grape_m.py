@@ -14,7 +14,9 @@ been compared.
 - `scale`: divides the learned numbers. The initial rotations do not depend on `scale`. A step of Adam changes a
   parameter by about the learning rate, whatever the size of the gradient. So it changes the logarithm of a frequency by
   about the learning rate divided by `scale`. The models in the released code use 16.
-- `shared`: whether all heads have the same frequencies, as in the authors' models.
+- `shared`: whether all heads have the same frequencies, as in the authors' models. With `scale` 1 and shared heads this
+  is LeRoPE, which Mistral Large 4 uses after YaRN (huggingface/transformers 5.24, models/mistral_large4); it has one
+  set of numbers for all layers.
 - `base`: the slowest initial frequency is about 1/base.
 - `pairs`: as for `rope`; the code uses `half`.
 
@@ -93,8 +95,8 @@ ENCODING = Encoding(
         &\text{the angle of pair } t \text{ at position } p \text{ is } p\, \theta_t
     """,
     use_when="you want RoPE with frequencies that training adapts",
-    also_called=("multiplicative GRAPE",),
-    not_to_be_confused={"contextual GRAPE-M": "its angles are sums of gates that depend on the content"},
+    also_called=("multiplicative GRAPE", "LeRoPE"),
+    not_to_be_confused={"contextual GRAPE-M": "angles are sums of gates of the content: `fastpe.angles.grape_m`"},
     use="proposed",
     slots=("angles", "pairs"),
     options={

@@ -212,6 +212,7 @@ ENCODING = Encoding(
     not_to_be_confused={
         "rope_2d": "images only: half of the pairs for columns, half for rows",
         "HoPE (arXiv:2505.20444)": "another encoding for vision-language models",
+        "rope_mixed_radix": "MrRoPE, which extends RoPE of one axis to longer texts",
     },
     use="images",
     needs=Needs("coordinates", "all three coordinates are the index, as in a text: this is rope of the same base"),

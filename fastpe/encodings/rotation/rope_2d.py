@@ -118,6 +118,7 @@ ENCODING = Encoding(
     use_when="inputs are images, and offsets of rows and columns should count, with nothing learned",
     also_called=("axial RoPE", "RoPE-Axial", "2D RoPE"),
     not_to_be_confused={
+        "moirai": "only the time is rotated, and a bias tells the series apart",
         "axial": "learned tables for the axes of a grid, added to the embeddings",
         "mrope": "the axes have different bands of frequencies",
         "V-JEPA 2's RoPE": "the two channels of a pair turn by different angles, so it is not a rotation",

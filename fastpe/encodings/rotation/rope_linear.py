@@ -43,6 +43,9 @@ ENCODING = rope_variant(
     """,
     use_when="a RoPE model is fine-tuned at a longer length, and the simplest scaling is wanted",
     also_called=("position interpolation", "PI", "linear scaling"),
+    not_to_be_confused={
+        "ms_poe": "each head divides positions by a number of its own",
+    },
     use="current",
     slots=("angles", "pairs"),
     options={"factor": FACTOR, **rope_options("interleaved")},

@@ -80,6 +80,9 @@ ENCODING = rope_variant(
     """,
     use_when="you run or fine-tune models of the Llama 3.1 family",
     also_called=("llama3",),
+    not_to_be_confused={
+        "rope_yarn": "the same frequencies with its ramp in turns, and a temperature",
+    },
     use="current",
     slots=("angles", "pairs"),
     options={

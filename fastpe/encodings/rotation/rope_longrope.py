@@ -208,7 +208,10 @@ ENCODING = Encoding(
         s &= \frac{\text{target length}}{\text{training length } L_0}
     """,
     use_when="you run Phi-3 or another model that comes with LongRoPE's lists, or can search for such lists",
-    also_called=("LongRoPE", "su"),
+    also_called=("LongRoPE", "su", "LongRoPE2"),
+    not_to_be_confused={
+        "rope_mixed_radix": "factors by a formula, not found by a search",
+    },
     use="current",
     slots=("angles", "rotors", "pairs", "scale"),
     options={

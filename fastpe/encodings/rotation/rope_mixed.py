@@ -123,6 +123,10 @@ ENCODING = Encoding(
     """,
     use_when="inputs are images, diagonals matter, and larger images come without fine-tuning",
     also_called=("RoPE-Mixed",),
+    not_to_be_confused={
+        "golden gate RoPE": "directions that are fixed and spread evenly, not learned",
+        "rope_mixed_radix": "MrRoPE, for longer texts",
+    },
     use="images",
     needs=Needs("coordinates"),
     slots=("angles", "pairs"),

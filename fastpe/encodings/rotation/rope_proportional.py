@@ -57,6 +57,8 @@ ENCODING = rope_variant(
     also_called=("p-RoPE", "proportional RoPE"),
     not_to_be_confused={
         "partial rotary": "`rope` with its option `rotated`, where the frequencies are those of a narrower head",
+        "rope_clipped": "a fixed number of pairs is slowed, most of them not to a stop",
+        "hope": "the number of rotated pairs follows from the training length",
         "Periodic RoPE": "positions modulo the window",
     },
     use="current",

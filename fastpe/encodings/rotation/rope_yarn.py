@@ -124,6 +124,10 @@ ENCODING = rope_variant(
     """,
     use_when="a RoPE model is extended to a context many times longer with little fine-tuning",
     also_called=("YaRN",),
+    not_to_be_confused={
+        "rope_mixed_radix": "powers of the factor between fast and slow pairs, without a ramp",
+        "RoPE++'s YaRN": "its ramp is linear in turns of 4096 positions",
+    },
     use="current",
     slots=("angles", "rotors", "pairs", "scale"),
     options={

@@ -229,6 +229,7 @@ ENCODING = Encoding(
     """,
     use_when="inputs have two or three coordinates, and the most general relative rotation should be learned",
     not_to_be_confused={
+        "HARoPE": "a learned matrix of any kind for each head before the rotation",
         "STRING (arXiv:2410.18745)": "shifted look-backs that let a RoPE model use its trained length better",
     },
     slots=("rotors", "angles", "pairs"),

@@ -98,6 +98,9 @@ ENCODING = Encoding(
     """,
     use_when="a causal model wants RoPE with a decay, for texts up to about twice the training length",
     also_called=("LeX", "length-extrapolatable Transformer"),
+    not_to_be_confused={
+        "HoPE, hyperbolic": "hyperbolic functions in place of cosine and sine (arXiv:2509.05218)",
+    },
     use="proposed",
     slots=("angles", "growth", "pairs"),
     options={

@@ -49,7 +49,12 @@ def test_factors_equal_those_of_fastpe_temperatures():
          temperatures.llama4(places, strength=0.5, every=3, dtype="float64")),
         (factors("temperature", 4, every=3, rule="ministral", **ask),
          temperatures.ministral(places, 3, dtype="float64")),
+        (factors("temperature", 4, every=3, rule="beam", **ask), temperatures.beam(places, 3, dtype="float64")),
+        (factors("temperature", 4, every=3, rule="inkling2", **ask),
+         temperatures.inkling2(places, 3, dtype="float64")),
         (factors("ssmax", 4, params={"scale": np.array([0.4, 2.0])}, **ask), temperatures.ssmax([0.4, 2.0], places)),
+        (factors("ssmax", 4, params={"scale": np.array([0.4, 2.0]), "bias": np.array([1.0, -2.0])}, bias=True, **ask),
+         temperatures.ssmax([0.4, 2.0], places, [1.0, -2.0])),
     ]  # fmt: skip
     for found, expected in same:
         np.testing.assert_allclose(found, expected, rtol=1e-15)
@@ -60,6 +65,11 @@ def test_without_a_mask_all_keys_count():
     np.testing.assert_allclose(factors("ssmax", 16, initial=0.5), np.full((2, 16), np.log(4.0)))
     rows = factors("temperature", 4, every=2)  # a position is one, mask or not
     np.testing.assert_array_equal(rows, factors("temperature", 4, every=2, causal=True))
+
+
+def test_scalable_softmax_with_a_bias_starts_without_effect():
+    np.testing.assert_array_equal(factors("ssmax", 9, bias=True, causal=True), np.ones((2, 9)))
+    np.testing.assert_allclose(factors("ssmax", 9, causal=True)[1], 0.43 * np.log(np.arange(1.0, 10)), rtol=1e-15)
 
 
 def test_factors_of_a_sum_multiply_and_each_has_its_gradient():

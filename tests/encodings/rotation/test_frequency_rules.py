@@ -114,3 +114,85 @@ def test_printed_frequencies_of_the_mixed_radix() -> None:
     np.testing.assert_allclose(ladder[1:] / ladder[:-1], (10000 * 12) ** -0.125, rtol=1e-14)
     within = fastpe.build("rope_ntk_mixed", 20, dim=16, dtype=np.float64)["angles"]
     np.testing.assert_array_equal(within, fastpe.build("rope", 20, dim=16, dtype=np.float64)["angles"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Clipped RoPE, HoPE without decay, MrRoPE
+
+
+def test_printed_frequencies_of_clipped_rope() -> None:
+    plain = angles_at("rope", 1, dim=128, base=5e5, pairs="half")
+    theta = angles_at("rope_clipped", 1, dim=128, base=5e5)
+    np.testing.assert_array_equal(theta[:45], plain[:45])  # the first clipped pair is unchanged
+    printed = [120.7697374115, 97.7102143725, 7.1290650361, 0.0205525485]
+    np.testing.assert_allclose(1e6 * theta[[44, 45, 54, 62]], printed, rtol=0, atol=5.1e-11)
+    assert theta[63] == 0
+    narrow = angles_at("rope_clipped", 1, dim=64)
+    np.testing.assert_allclose(1e6 * narrow[22], 815.7151301455, rtol=0, atol=5.1e-11)
+    hard = angles_at("rope_clipped", 1, dim=128, base=5e5, soft=False)
+    np.testing.assert_array_equal(hard, np.where(np.arange(64) < 44, plain, 0))
+
+
+def test_the_attention_of_a_soft_clip_of_two_pairs_is_that_of_a_hard_clip_of_one() -> None:
+    printed = [0.4164076838, 0.1614433099, 0.1562442387, 0.4552025886, 0.6444223452]
+    for options in ({"count": 2}, {"count": 1, "soft": False}):
+        slots = fastpe.build("rope_clipped", 4, dim=4, dtype=np.float64, **options)
+        np.testing.assert_allclose(results(slots, causal=False), printed, rtol=0, atol=5.1e-11)
+
+
+def test_a_soft_clip_of_at_most_one_pair_is_rope() -> None:
+    plain = angles_at("rope", 3, dim=12, pairs="half")
+    for count in (0, 1):
+        np.testing.assert_array_equal(angles_at("rope_clipped", 3, dim=12, count=count), plain)
+
+
+@pytest.mark.parametrize(("base", "length", "kept"), [(5e5, 8192, 35), (1e4, 4096, 46), (1e4, 6, 0)])
+def test_printed_numbers_of_pairs_with_a_turn_in_training(base: float, length: int, kept: int) -> None:
+    theta = angles_at("hope", 1, dim=128, base=base, train_length=length)
+    plain = angles_at("rope", 1, dim=128, base=base, pairs="half")
+    np.testing.assert_array_equal(theta, np.where(np.arange(64) < kept, plain, 0))
+
+
+@pytest.mark.parametrize(
+    ("rule", "printed"),
+    [
+        ("pro", {19: 0.019964030042, 26: 0.0025204093780, 34: 7.9816616138e-5, 35: 4.7781061770e-5}),
+        ("uni", {19: 0.017269815297, 26: 0.0013126493808}),
+    ],
+)
+@pytest.mark.parametrize("reference", [False, True])
+def test_printed_frequencies_of_mixed_radix(rule: str, printed: dict[int, float], reference: bool) -> None:
+    keywords = {"dim": 128, "base": 5e5, "train_length": 8192, "factor": 16.0, "rule": rule, "reference": reference}
+    theta = angles_at("rope_mixed_radix", 1, **keywords)
+    plain = angles_at("rope", 1, dim=128, base=5e5, pairs="half")
+    np.testing.assert_array_equal(theta[:19], plain[:19])  # l = 18
+    for t, value in (printed | {63: 1.5344629945e-7}).items():
+        np.testing.assert_allclose(theta[t], value, rtol=1e-10)
+    np.testing.assert_allclose(theta[35:], plain[35:] / 16, rtol=1e-15)  # h = 35
+    scale = fastpe.build("rope_mixed_radix", 1, **keywords)["scale"]
+    np.testing.assert_allclose(scale, (1 + 0.1 * np.log(16)) ** 2 / np.sqrt(128), rtol=1e-15)
+
+
+def test_pairs_of_mixed_radix_are_slowed_from_the_first_one_if_training_is_short() -> None:
+    theta = angles_at("rope_mixed_radix", 1, dim=8, train_length=6, factor=3.0)  # no pair makes a turn: l = h = 0
+    np.testing.assert_allclose(theta, angles_at("rope", 1, dim=8) / [1, 3, 3, 3], rtol=1e-15)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ms-PoE
+
+
+def test_printed_scales_of_the_heads_of_ms_poe() -> None:
+    plain = angles_at("rope", 1, dim=4, pairs="half")
+    request = {"dim": 16, "heads": 4, "positions": [1], "dtype": np.float64}
+    for ranks, ratios in ((None, [1.2, 1.35, 1.5, 1.65]), ((3, 0, 1, 2), [1.65, 1.2, 1.35, 1.5])):
+        angles = fastpe.build("ms_poe", 1, ranks=ranks, **request)["angles"][:, 0]
+        np.testing.assert_allclose(plain / angles, np.array(ratios)[:, None] * [1, 1], rtol=1e-15)
+    with pytest.raises(ValueError, match=r"^option 'ranks' must have each of 0 .. 3 once, not \(0, 1, 1, 2\)"):
+        fastpe.build("ms_poe", 1, ranks=(0, 1, 1, 2), **request)
+
+
+def test_the_attention_of_a_head_that_divides_positions() -> None:
+    slots = fastpe.build("ms_poe", 4, dim=4, least=1.5, dtype=np.float64)
+    printed = [0.2545386822, -0.0912376248, 0.2473530456, 0.3314050414, 0.6603571282]
+    np.testing.assert_allclose(results(slots, causal=True), printed, rtol=0, atol=5.1e-11)
