@@ -103,7 +103,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 @dataclass
 class Means:
-    """Sums of the outputs of all heads by input length and layer, (H, N, D), and numbers of sequences (N,) by length."""
+    """Sums of the outputs of heads by input length and layer, (H, N, D), and numbers of sequences (N,) by length."""
 
     sums: dict[int, dict[int, Array]] = field(default_factory=dict)
     counts: dict[int, Array] = field(default_factory=dict)
@@ -138,8 +138,6 @@ class Changed(ByLayer):
     means : Means, optional
         The mean outputs of heads of the model, with which "head" replaces the outputs. They must have been recorded on
         inputs of the same length.
-    watch : callable, optional
-        Called with (layer, q, k, v, options) before each attention.
     record : Means, optional
         Gets the outputs of all heads.
     """
@@ -147,11 +145,11 @@ class Changed(ByLayer):
     changed = "a change"
 
     def __init__(
-        self, model: Transformer, change: str = "", *, means: Means | None = None, watch: Watch | None = None,
-        record: Means | None = None,
+        self, model: Transformer, change: str = "", *, means: Means | None = None, record: Means | None = None
     ) -> None:  # fmt: skip
         super().__init__(model)
-        self.change, self._means, self._watch, self._record = change, means, watch, record
+        self.change, self._means, self._record = change, means, record
+        self._watch: Watch | None = None
         self._own = own = Change.parse(change) if change else Change("")
         config = self.config
         if config.positions != "usual" or not config.causal:
@@ -169,6 +167,26 @@ class Changed(ByLayer):
             self._other = encoding_of(replace(config, start=config.start + own.what))
         if own.kind in _OF_PAIRS:
             self._check_pairs()
+
+    def watched(self, x: Array, watch: Watch, threads: int | None = None) -> None:
+        """Read sequences x (B, N) of equal length, and call `watch` with (layer, q, k, v, options) in each layer."""
+        with self._lock:
+            self._watch = watch
+            try:
+                rows, lengths = self._inputs.inputs(x, None)
+                self._outputs(np.atleast_2d(rows), lengths, threads, 0)
+            finally:
+                self._watch = None
+
+    def slots_of_layers(self, length: int) -> Layers:
+        """Return the arguments of attention of every layer."""
+        with self._lock:
+            return self._layers(length)
+
+    def marked(self) -> Array:
+        """Return which pairs a change of pairs is about, in the first head of the first layer that rotates, (R/2,)."""
+        layers = super()._layers(min(self.config.train_length, 16))
+        return self._marked(next(own["angles"] for own in layers if "angles" in own))[0]
 
     def _swapped(self) -> Any:
         """The other encoding, which must fill the same slots."""
