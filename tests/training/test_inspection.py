@@ -292,7 +292,8 @@ def test_wrong_changes(change, message):
 @pytest.mark.parametrize(
     ("own", "options", "message"),
     [
-        ({"causal": False}, {}, "must be causal"), ({"encoding": "sinusoidal", "positions": "offset:50"}, {}, "usual positions"),
+        ({"causal": False}, {}, "must be causal"),
+        ({"encoding": "sinusoidal", "positions": "offset:50"}, {}, "usual positions"),
         ({"encoding": "alibi"}, {"changes": ["pair:0"]}, "rotates queries and keys, not 'alibi'"),
         ({}, {"length": 3}, "length must be"), ({}, {"samples": 0}, "samples must be"),
         ({}, {"task": "reverse"}, "task cannot be combined with tokens"),
