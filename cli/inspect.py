@@ -98,7 +98,7 @@ def inspect(
         )
     if out is not None:
         from fastpe.base import files
-        from fastpe.pictures import inspection_page
+        from fastpe.experiments import inspection_page
 
         files.write_file(out, inspection_page.page(found, path.name).encode())
         click.echo(f"written: {out}", err=True)
@@ -120,18 +120,20 @@ def _print(found: "Inspection") -> None:
     if found.repeated:
         copies = f"duplicate, induction: on random tokens that are repeated, in the second copy. {copies}"
     click.secho(copies.strip() or "On random numbers.", dim=True)
-    click.secho(
-        f"position: share of the variance of scores that the distance explains. First key above 0.3 in "
-        f"{100 * found.sink_rate:.0f} % of sequences and heads.", dim=True,
-    )  # fmt: skip
+    click.secho("output: mean norm of what the head adds to the residual stream.", dim=True)
+    click.secho("position: share of the variance of scores that the distance explains.", dim=True)
+    sinks = f"{100 * found.sink_rate:.0f} % of sequences and heads"
+    click.secho(f"The mean weight of the first key is above 0.3 in {sinks}.", dim=True)
     if found.frequency_share is not None:
         click.secho("wavelength: of the pair with the largest share of the variance of scores.", dim=True)
     if found.curves:
         click.echo()
-        click.secho(f"Changes: {found.metric} by length, and the difference from the model as it is", **TITLE)
         lengths = [*found.curves[0].test]
-        table = [[_named(each), *_cells(each, found, lengths)] for each in found.curves]
-        print_table(("change", *lengths), table)
+        for metric in dict.fromkeys((found.metric, "loss" if found.metric == "exact" else found.metric)):
+            what = "share of exact answers" if metric == "exact" else metric
+            click.secho(f"Changes: {what} by length, and the difference from the model as it is", **TITLE)
+            table = [[_named(each), *_cells(each, found, metric, lengths)] for each in found.curves]
+            print_table(("change", *lengths), table)
     for note in found.notes:
         click.secho(note, dim=True)
 
@@ -142,13 +144,14 @@ def _heads(found: "Inspection") -> Iterator[tuple[str, ...]]:
 
     names = list(found.scores)
     turning = found.frequency_share is not None and found.wavelengths is not None
-    yield ("head", *names, "position", *(["wavelength"] if turning else []))
+    yield ("head", *names, "output", "position", *(["wavelength"] if turning else []))
     places = [*np.ndindex(found.position.shape)]
     if len(places) > _MOST:
         largest = np.nanmax([np.nan_to_num(found.scores[name]) for name in ("previous", "duplicate", "induction")], 0)
         places = sorted(places, key=lambda place: -largest[place])[:_MOST]
     for layer, head in places:
-        values = [found.scores[name][layer, head] for name in names] + [found.position[layer, head]]
+        values = [found.scores[name][layer, head] for name in names]
+        values += [found.output[layer, head], found.position[layer, head]]
         row = (f"{layer}.{head}", *("-" if np.isnan(each) else f"{each:.3f}" for each in values))
         if turning:
             assert found.frequency_share is not None
@@ -165,8 +168,8 @@ def _named(curve: "Curve") -> str:
     return f"  control: {curve.change}" if curve.control else curve.change or "as it is"
 
 
-def _cells(curve: "Curve", found: "Inspection", lengths: list[str]) -> Iterator[str]:
-    own, intact = curve.values(found.metric), found.curves[0].values(found.metric)
+def _cells(curve: "Curve", found: "Inspection", metric: str, lengths: list[str]) -> Iterator[str]:
+    own, intact = curve.values(metric), found.curves[0].values(metric)
     for length in lengths:
         value, other = own[length], intact[length]
         if value is None:

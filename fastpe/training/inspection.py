@@ -7,13 +7,14 @@ model (`fastpe.model.changed`), and tests the changed models at several lengths.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fastpe import heads
 from fastpe.base import files, validation
 from fastpe.base.random import Stream
+from fastpe.functional.attention import attention
 from fastpe.huggingface.loading import load_hf
 from fastpe.kernels.attention.slots import SLOTS
 from fastpe.model import changed
@@ -36,6 +37,16 @@ _CELLS = 2**22  # scores that are computed at a time
 _LOGITS = 2**24  # logits of the sequences that are read together
 _READ = 512  # the longest sequences that are read, unless a length is given
 _SHOWN = ("previous", "duplicate", "induction")
+
+
+class Call(NamedTuple):
+    """A call of attention: the layer, queries, keys, values, and the options of `fastpe.attention`."""
+
+    layer: int
+    q: Array
+    k: Array
+    v: Array
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,8 @@ class Inspection:
         The same scores on sequences of the task or text. Empty without a task or text.
     sink_rate : float
         The share of sequences and heads in which the mean weight of the first key is above 0.3.
+    output : (layers, heads)
+        The mean norm of what a head adds to the residual stream. A head with large weights on a token may add little.
     position : (layers, heads)
         The share of the variance of scores that the distance explains, on sequences whose tokens are shuffled.
     frequency_use, frequency_share : (layers, heads, R/2) or None
@@ -103,6 +116,7 @@ class Inspection:
     repeated: dict[str, Array]
     own: dict[str, Array]
     sink_rate: float
+    output: Array
     position: Array
     frequency_use: Array | None
     frequency_share: Array | None
@@ -124,7 +138,8 @@ class Inspection:
         """Return everything as plain JSON values; NaN and infinity become None."""
         return {
             "encoding": self.encoding, "train_length": self.train_length, "repeated": _plain(self.repeated),
-            "own": _plain(self.own), "sink_rate": _plain(self.sink_rate), "position": _plain(self.position),
+            "own": _plain(self.own), "sink_rate": _plain(self.sink_rate), "output": _plain(self.output),
+            "position": _plain(self.position),
             "frequency_use": _plain(self.frequency_use), "frequency_share": _plain(self.frequency_share),
             "wavelengths": _plain(self.wavelengths), "tokens": list(self.words), "maps": _plain(self.maps, 4),
             "by_distance": _plain(self.by_distance, 6), "metric": self.metric,
@@ -440,10 +455,11 @@ class _Reading:
             blank = np.full_like(next(each for each in measured if each is not None), np.nan)
             use, share = np.moveaxis(np.stack([blank if each is None else each for each in measured]), 1, 0)
         some = x[:1, :shown]
-        maps = self._each(some, lambda q, k, options: np.concatenate(list(blocks(q, k, options, "weights")))[0])
+        maps = self._each(some, lambda call: np.concatenate(list(blocks(call, "weights")), axis=2)[0])
         word = str if material is None else material.word
         return {
             "repeated": repeated, "own": own, "sink_rate": float(np.mean(sinks > 0.3)),
+            "output": np.stack(self._each(x, self._output_of)),
             "position": np.stack(self._each(self._shuffled(x), _position_of)),
             "frequency_use": use, "frequency_share": share, "wavelengths": self._wavelengths(),
             "maps": np.stack(maps), "words": tuple(word(token) for token in some[0]),
@@ -472,8 +488,8 @@ class _Reading:
         ids = x if x.dtype.kind == "i" else np.broadcast_to(np.arange(x.shape[1]), x.shape)
         start = min(start, x.shape[1] - 1)
 
-        def of(q: Array, k: Array, options: Mapping[str, Any], own: Array) -> Array:
-            found = heads.head_scores(blocks(q, k, options, "weights"), own, start=start)
+        def of(call: Call, own: Array) -> Array:
+            found = heads.head_scores(blocks(call, "weights"), own, start=start)
             return np.stack([found[name] for name in heads.SCORES])
 
         layers = np.stack(self._each(x, of, ids))
@@ -487,11 +503,18 @@ class _Reading:
         for first in range(0, len(x), some):
             own = () if ids is None else (ids[first : first + some],)
 
-            def watch(layer: int, q: Array, k: Array, v: Array, options: Mapping[str, Any], own: Any = own) -> None:
-                found[layer].append(measure(q, k, options, *own))
+            def watch(*call: Any, own: Any = own) -> None:
+                found[call[0]].append(measure(Call(*call), *own))
 
             self._model.watched(x[first : first + some], watch, self._threads)
         return [None if each[0] is None else each[0] if len(each) == 1 else _mean(each) for each in found]
+
+    def _output_of(self, call: Call) -> Array:
+        """The mean norm of what each head adds to the residual stream, (H,), before a norm of outputs."""
+        mixed = attention(call.q, call.k, call.v, **call.options)
+        weight = self._model.parameters[f"layers.{call.layer}.attention.out.weight"]
+        added = mixed @ weight.reshape(mixed.shape[1], mixed.shape[3], -1)
+        return np.asarray(np.linalg.norm(added, axis=-1).mean(axis=(0, 2), dtype=np.float64))
 
     def _wavelengths(self) -> Array | None:
         """The wavelengths of the first head of the first layer that rotates, if they are constant."""
@@ -512,14 +535,15 @@ def _mean(parts: Sequence[Array]) -> Array:
         return np.asarray(total / known.sum(axis=0))
 
 
-def blocks(q: Array, k: Array, options: Mapping[str, Any], stage: str) -> Iterator[Array]:
+def blocks(call: Call, stage: str) -> Iterator[Array]:
     """Yield a stage of `fastpe.attention_scores` for blocks of queries and the keys up to the last query of the block.
 
     Slots are cut accordingly, so memory grows in proportion to the number of tokens, unless a slot is larger.
     """
+    q, k = call.q, call.k
     samples, count, length = q.shape[:3]
     step = max(1, _CELLS // (samples * count * length))
-    given = {name: value for name, value in options.items() if name not in ("lengths", "rel_value")}
+    given = {name: value for name, value in call.options.items() if name not in ("lengths", "rel_value")}
     for first in range(0, length, step):
         rows, seen = slice(first, min(first + step, length)), slice(0, min(first + step, length))
         own = {name: _cut(name, value, rows, seen) for name, value in given.items()}
@@ -536,24 +560,24 @@ def _cut(name: str, value: Any, rows: slice, seen: slice) -> Any:
     return value[(..., *(axes.get(each, slice(None)) for each in SLOTS[name].axes))]
 
 
-def _sink_of(q: Array, k: Array, options: Mapping[str, Any]) -> Array:
+def _sink_of(call: Call) -> Array:
     """The mean weight of the first key, (H,)."""
-    total = sum(block[..., 0].sum(axis=(0, 2)) for block in blocks(q, k, options, "weights"))
-    return np.asarray(total / (q.shape[0] * q.shape[2]))
+    total = sum(block[..., 0].sum(axis=(0, 2)) for block in blocks(call, "weights"))
+    return np.asarray(total / (call.q.shape[0] * call.q.shape[2]))
 
 
-def _position_of(q: Array, k: Array, options: Mapping[str, Any]) -> Array:
-    return heads.position_share(blocks(q, k, options, "masked"))
+def _position_of(call: Call) -> Array:
+    return heads.position_share(blocks(call, "masked"))
 
 
-def _frequencies_of(q: Array, k: Array, options: Mapping[str, Any]) -> Array | None:
+def _frequencies_of(call: Call) -> Array | None:
     """Use and share of each frequency, (2, H, R/2), or None without rotations."""
+    (_, q, k, _, options), scores = call, blocks(call, "masked")
     angles = options.get("angles")
     if angles is None or "polar" in options:
         return None
     pairs, scale = options.get("pairs", "interleaved"), options.get("scale", q.shape[-1] ** -0.5)
     own = {"rotated": 2 * angles.shape[-1], "pairs": pairs, "scale": 1.0}
-    scores = blocks(q, k, options, "masked")
     q = q * np.reshape(scale, (-1, 1, 1))  # one scale, or one for each head
     q = q * np.asarray(options["row_scale"])[..., None] if "row_scale" in options else q
     use = heads.frequency_use(q, k, **own)
@@ -561,11 +585,11 @@ def _frequencies_of(q: Array, k: Array, options: Mapping[str, Any]) -> Array | N
     return np.stack([use, heads.frequency_share(turned_q, turned_k, scores, **own)])
 
 
-def _by_distance(q: Array, k: Array, options: Mapping[str, Any]) -> Array:
+def _by_distance(call: Call) -> Array:
     """The mean weight at each distance, (H, N)."""
-    samples, count, length = q.shape[:3]
+    samples, count, length = call.q.shape[:3]
     sums, first = np.zeros((count, length)), 0
-    for block in blocks(q, k, options, "weights"):
+    for block in blocks(call, "weights"):
         by_pair = block.sum(axis=0)
         distances = first + np.arange(block.shape[2])[:, None] - np.arange(block.shape[3])
         seen = distances >= 0

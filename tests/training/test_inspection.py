@@ -10,7 +10,7 @@ import fastpe
 from fastpe import ModelConfig, Transformer, attention_scores
 from fastpe.heads import frequency_share, frequency_use, head_scores, position_share
 from fastpe.model.changed import Change, Changed, Means
-from fastpe.training.inspection import blocks
+from fastpe.training.inspection import Call, blocks
 
 T = 8
 ROPE = ModelConfig("rope", width=16, heads=2, layers=2, hidden=16, causal=True, vocabulary=11, train_length=24)
@@ -44,9 +44,9 @@ def test_an_induction_head_made_by_hand(beta, gamma, previous, induction, matchi
     tokens = np.array([[T, *range(T), *range(T)]])
     n, found, rows = tokens.shape[1], [], []
 
-    def watch(layer, q, k, v, options):
-        found.append(head_scores(blocks(q, k, options, "weights"), tokens))
-        rows.append(np.concatenate(list(blocks(q, k, options, "weights")), axis=2))
+    def watch(*call):
+        found.append(head_scores(blocks(Call(*call), "weights"), tokens))
+        rows.append(np.concatenate(list(blocks(Call(*call), "weights")), axis=2))
 
     Changed(hand_made(beta, gamma)).watched(tokens, watch)
     weights = rows[0][0, 0]
@@ -233,11 +233,12 @@ def test_blocks_of_queries_are_the_whole(monkeypatch):
     for encoding in ("rope+fox", "shaw", "fire", "xpos", "cope", "path", "temperature+alibi"):
         config = {**vars(ROPE), "encoding": encoding, "dtype": "float64"}
         seen = []
-        Changed(moved(ModelConfig(**config))).watched(TOKENS[:40].reshape(2, 20), lambda *own, s=seen: s.append(own))
-        _, q, k, _, options = seen[1]
-        (whole,) = blocks(q, k, options, "weights")
+        Changed(moved(ModelConfig(**config))).watched(
+            TOKENS[:40].reshape(2, 20), lambda *own, s=seen: s.append(Call(*own))
+        )
+        (whole,) = blocks(seen[1], "weights")
         monkeypatch.setattr(inspection, "_CELLS", 7 * 2 * 2 * 20)
-        parts = list(blocks(q, k, options, "weights"))
+        parts = list(blocks(seen[1], "weights"))
         monkeypatch.undo()
         assert [each.shape[2:] for each in parts] == [(7, 7), (7, 14), (6, 20)]
         for part, first in zip(parts, (0, 7, 14), strict=True):
@@ -249,6 +250,7 @@ def test_an_inspection_of_a_text_model():
     found = fastpe.inspect(Transformer(ROPE), TOKENS, greedy=2, **SMALL)
     assert found.maps.shape == (2, 2, 24, 24)
     np.testing.assert_allclose(found.maps.sum(axis=-1), 1, atol=1e-6)
+    assert (found.output > 0).all()
     np.testing.assert_allclose(found.by_distance[..., 0], np.diagonal(found.maps, axis1=2, axis2=3).mean(-1), atol=0.2)
     changes = [(curve.change, bool(curve.control)) for curve in found.curves]
     assert changes[:4] == [("", False), ("drop", False), ("shift:24", False), ("near:23", False)]
