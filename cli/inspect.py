@@ -160,6 +160,8 @@ def _heads(found: "Inspection") -> Iterator[tuple[str, ...]]:
             known = not np.isnan(shares).all()
             row += (f"{found.wavelengths[np.nanargmax(shares)]:.1f}" if known else "-",)
         yield row
+    equal = ["-" if np.isnan(found.equal[name]) else f"{found.equal[name]:.3f}" for name in names]
+    yield "equal weights", *equal, *["-"] * (2 + turning)
 
 
 def _named(curve: "Curve") -> str:

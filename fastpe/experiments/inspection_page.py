@@ -20,10 +20,12 @@ _SHARES = {
     "position": "share of the variance of scores that the distance explains",
 }  # fmt: skip
 _CELL, _LEFT, _ROOM = 15, 70, 66  # sizes of an attention map: a cell, and the margins of the tokens
-_PANEL, _WIDE, _NARROW = (640, 300), (1200, 420), (360, 300)
+_PANEL, _NARROW = (640, 300), (360, 300)
 _POINTS = 48  # of a line
 _LAYERS = 12  # whose panels are drawn
 _UNIFORM = "equal weights"
+_CLEAR = 0.3
+"""How far above equal weights the score of a head is that is called a previous-token or an induction head."""
 _DIGITS = 7  # letters of a token in a map
 
 
@@ -45,7 +47,7 @@ def page(found: Inspection, name: str) -> str:
     (True, False)
     """
     layers, heads = found.position.shape
-    first = _strongest(found)
+    first, values = _strongest(found), found.scores | {"position": found.position}
     encoding = found.encoding.split("+")[0].split(",")[0]
     data = np.round(255 * np.clip(np.nan_to_num(found.maps), 0, 1)).astype(np.uint8)
     return web.render(
@@ -59,7 +61,7 @@ def page(found: Inspection, name: str) -> str:
         ],
         notes=found.notes,
         matrices=[
-            {"name": score, "about": about, "rows": _matrix((found.scores | {"position": found.position})[score])}
+            {"name": score, "about": _about(found, score, about), "rows": _matrix(values[score])}
             for score, about in _SHARES.items()
         ],
         heads=range(heads),
@@ -86,7 +88,12 @@ def answer(found: Inspection) -> str:
         values = found.scores[score]
         if not np.isnan(values).all():
             layer, head = np.unravel_index(int(np.nan_to_num(values).argmax()), values.shape)
-            said.append(f"the strongest {what} head is {layer}.{head} ({values[layer, head]:.2f})")
+            most, name = values[layer, head], f"{layer}.{head}"
+            said.append(
+                f"head {name} is the strongest {what} head ({most:.2f})"
+                if most >= found.equal[score] + _CLEAR
+                else f"there is no clear {what} head (at most {most:.2f}, head {name})"
+            )
     text = f"{'; '.join(said)}." if said else ""
     dropped = next((each for each in found.curves if each.change == "drop"), None)
     if dropped is not None:
@@ -113,6 +120,12 @@ def _strongest(found: Inspection) -> tuple[int, int]:
     values = found.scores["previous"] if np.isnan(values).all() else values
     layer, head = np.unravel_index(int(np.nan_to_num(values).argmax()), values.shape)
     return int(layer), int(head)
+
+
+def _about(found: Inspection, score: str, about: str) -> str:
+    """What a score is, and what it is for equal weights."""
+    equal = found.equal.get(score, float("nan"))
+    return about if np.isnan(equal) else f"{about}; {equal:.2f} for equal weights"
 
 
 def _matrix(values: np.ndarray[Any, Any]) -> list[list[dict[str, Any]]]:
@@ -166,12 +179,13 @@ def _lines(found: Inspection, encoding: str, layer: int) -> tuple[list[str], dic
     return names, of_lines(encoding, names)
 
 
-def _by_layer(found: Inspection, encoding: str, plot: Any) -> list[tuple[str, Markup]]:
+def _by_layer(found: Inspection, encoding: str, plot: Any) -> list[dict[str, Any]]:
+    """A panel for each of the first layers, for wide and for narrow windows."""
     panels = []
     for layer in range(min(found.position.shape[0], _LAYERS)):
         drawn = plot(found, encoding, layer)
         if drawn.points:
-            panels.append((f"Layer {layer}", Markup(svg.element(drawn, *_PANEL))))
+            panels.append({"title": f"Layer {layer}", **_sizes(drawn)})
     return panels
 
 
@@ -231,9 +245,9 @@ def _panel(found: Inspection, metric: str) -> dict[str, Any]:
             lines.append(svg.Line(own, _points(control, metric)))
             colours[own] = colours[name][0], DASHES[1]
     exact = metric == "exact"
-    lengths = sorted({x for line in lines for x, _ in line.mean})
+    lengths = sorted({x for line in lines for x, _ in line.mean}) or [1]
     plot = svg.Plot(
-        lines, axes.LENGTH, axes.OF_METRIC[metric], title=metric, log_x=lengths[-1:] >= [8 * each for each in lengths[:1]],
+        lines, axes.LENGTH, axes.OF_METRIC[metric], title=metric, log_x=lengths[-1] >= 8 * lengths[0],
         top=1.0 if exact else None, floor=0.0 if exact else None, percent=exact, colours=colours,
         log_y=metric == "mse",
     )  # fmt: skip
@@ -241,8 +255,12 @@ def _panel(found: Inspection, metric: str) -> dict[str, Any]:
         (name, Markup(f'<svg width="26" height="8" aria-hidden="true">{svg.stroke(*style, 26)}</svg>'))
         for name, style in plot.styles.items()
     ]
-    wide, narrow = (Markup(svg.element(plot, *size)) for size in (_PANEL, _NARROW))
-    return {"title": axes.OF_METRIC[metric], "wide": wide, "narrow": narrow, "legend": legend}
+    return {"title": axes.OF_METRIC[metric], **_sizes(plot), "legend": legend}
+
+
+def _sizes(plot: svg.Plot) -> dict[str, Markup]:
+    """A plot for wide and for narrow windows: SVG, whose texts are escaped."""
+    return {"wide": Markup(svg.element(plot, *_PANEL)), "narrow": Markup(svg.element(plot, *_NARROW))}
 
 
 def _points(curve: Curve, metric: str) -> list[tuple[float, float]]:
@@ -254,7 +272,7 @@ def _table(found: Inspection) -> Section:
     names = [*found.scores]
     turning = found.frequency_share is not None and found.wavelengths is not None
     head = ("head", *names, "output", "position", *(("wavelength",) if turning else ()))
-    rows: list[Sequence[str]] = []
+    rows = list[Sequence[str]]()
     for place in np.ndindex(found.position.shape):
         values = [found.scores[name][place] for name in names] + [found.output[place], found.position[place]]
         row = [f"{place[0]}.{place[1]}", *("-" if np.isnan(each) else f"{each:.3f}" for each in values)]
@@ -264,9 +282,12 @@ def _table(found: Inspection) -> Section:
             shares = found.frequency_share[place]
             row.append("-" if np.isnan(shares).all() else f"{found.wavelengths[np.nanargmax(shares)]:.1f}")
         rows.append(row)
+    equal = [found.equal[name] for name in names]
+    shown = ["-" if np.isnan(each) else f"{each:.3f}" for each in equal]
+    rows.append(["equal weights", *shown, *["-"] * (len(head) - 1 - len(names))])
     said = [
-        "distance: mean distance of the keys. entropy: of the weights, in nats. output: mean norm of what the head adds "
-        "to the residual stream; a large weight with a small output has little effect."
+        "distance: mean distance of the keys. entropy: of the weights, in nats. output: mean norm of what the head "
+        "adds to the residual stream; a large weight with a small output has little effect."
     ]
     if turning:
         said.append("wavelength: of the pair of rotated channels with the largest share of the variance of scores.")

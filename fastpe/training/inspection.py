@@ -36,7 +36,7 @@ Progress = Callable[[str], None]
 _CELLS = 2**22  # scores that are computed at a time
 _LOGITS = 2**24  # logits of the sequences that are read together
 _READ = 512  # the longest sequences that are read, unless a length is given
-_SHOWN = ("previous", "duplicate", "induction")
+_SHOWN = ("duplicate", "induction")
 
 
 class Call(NamedTuple):
@@ -87,6 +87,9 @@ class Inspection:
         Empty for models of numbers.
     own : dict of str to (layers, heads)
         The same scores on sequences of the task or text. Empty without a task or text.
+    equal : dict of str to float
+        The scores of a head that gives all keys equal weights, on the same sequences as `scores`. With few different
+        tokens, many keys are copies, so that `duplicate` and `induction` of any head are large.
     sink_rate : float
         The share of sequences and heads in which the mean weight of the first key is above 0.3.
     output : (layers, heads)
@@ -115,6 +118,7 @@ class Inspection:
     train_length: int
     repeated: dict[str, Array]
     own: dict[str, Array]
+    equal: dict[str, float]
     sink_rate: float
     output: Array
     position: Array
@@ -138,8 +142,8 @@ class Inspection:
         """Return everything as plain JSON values; NaN and infinity become None."""
         return {
             "encoding": self.encoding, "train_length": self.train_length, "repeated": _plain(self.repeated),
-            "own": _plain(self.own), "sink_rate": _plain(self.sink_rate), "output": _plain(self.output),
-            "position": _plain(self.position),
+            "own": _plain(self.own), "equal": _plain(self.equal), "sink_rate": _plain(self.sink_rate),
+            "output": _plain(self.output), "position": _plain(self.position),
             "frequency_use": _plain(self.frequency_use), "frequency_share": _plain(self.frequency_share),
             "wavelengths": _plain(self.wavelengths), "tokens": list(self.words), "maps": _plain(self.maps, 4),
             "by_distance": _plain(self.by_distance, 6), "metric": self.metric,
@@ -438,16 +442,17 @@ class _Reading:
 
     def all(self, material: Material | None, shown: int) -> dict[str, Any]:
         """Return the fields of `Inspection` that are measured on the model as it is."""
-        repeated, own = dict[str, Array](), dict[str, Array]()
+        repeated, own, equal = dict[str, Array](), dict[str, Array](), dict[str, float]()
         x = None if material is None else material.sequences(self._samples, self._length)
         if self._model.config.vocabulary is not None:
             copies, first = self._copies(material)
-            repeated = self._scores(copies, start=first)
+            repeated, equal = self._scores(copies, start=first), _equal(copies, first)
             x = copies if x is None else x
         elif x is None:
             x = Stream(self._seed, "inspect").normal(self._samples * self._length).reshape(self._samples, -1)
         if material is not None or not repeated:
-            own = self._scores(x)
+            own, of_own = self._scores(x), _equal(x)
+            equal = {name: (equal or of_own if name in _SHOWN else of_own)[name] for name in heads.SCORES}
         sinks = np.concatenate([self._each(x[i : i + 1], _sink_of) for i in range(len(x))])
         measured = self._each(x, _frequencies_of)
         use, share = (None, None)
@@ -458,7 +463,7 @@ class _Reading:
         maps = self._each(some, lambda call: np.concatenate(list(blocks(call, "weights")), axis=2)[0])
         word = str if material is None else material.word
         return {
-            "repeated": repeated, "own": own, "sink_rate": float(np.mean(sinks > 0.3)),
+            "repeated": repeated, "own": own, "equal": equal, "sink_rate": float(np.mean(sinks > 0.3)),
             "output": np.stack(self._each(x, self._output_of)),
             "position": np.stack(self._each(self._shuffled(x), _position_of)),
             "frequency_use": use, "frequency_share": share, "wavelengths": self._wavelengths(),
@@ -485,8 +490,7 @@ class _Reading:
 
     def _scores(self, x: Array, start: int = 1) -> dict[str, Array]:
         """The scores of heads on sequences, (layers, heads) by name."""
-        ids = x if x.dtype.kind == "i" else np.broadcast_to(np.arange(x.shape[1]), x.shape)
-        start = min(start, x.shape[1] - 1)
+        ids, start = _ids(x), min(start, x.shape[1] - 1)
 
         def of(call: Call, own: Array) -> Array:
             found = heads.head_scores(blocks(call, "weights"), own, start=start)
@@ -525,6 +529,19 @@ class _Reading:
                 except ValueError:
                     return None
         return None
+
+
+def _ids(x: Array) -> Array:
+    """The tokens, or different ones in place of numbers."""
+    return x if x.dtype.kind == "i" else np.broadcast_to(np.arange(x.shape[1]), x.shape)
+
+
+def _equal(x: Array, start: int = 1) -> dict[str, float]:
+    """The scores of a head with equal weights of all keys."""
+    ids, length = _ids(x), x.shape[1]
+    rows = (np.broadcast_to(1 / (i + 1), (len(x), 1, 1, i + 1)) for i in range(length))
+    found = heads.head_scores(rows, ids, start=min(start, length - 1))
+    return {name: float(value[0]) for name, value in found.items()}
 
 
 def _mean(parts: Sequence[Array]) -> Array:

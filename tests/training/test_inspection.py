@@ -63,6 +63,7 @@ def test_inspect_finds_the_induction_head():
     found = fastpe.inspect(hand_made(8, 16), samples=2)
     assert found.scores["previous"][0, 0] > 0.9
     assert found.scores["induction"][:, 0] == pytest.approx([0, 1], abs=0.1)
+    assert found.equal["induction"] < 0.2
     assert found.curves == ()
     assert "no curves" in found.notes[0]
 
