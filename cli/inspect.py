@@ -57,7 +57,7 @@ def inspect(
     test_lengths: tuple[tuple[int | str, ...], ...], test_sequences: int, out: Path | None, as_json: bool,
     threads: int | None, **more: Any,
 ) -> None:  # fmt: skip
-    """Measure what the heads of a trained model attend to, and how the model depends on its positions.
+    """Measure what heads attend to, and test a model with changes.
 
     MODEL is a run folder, a model file, or a folder in the format of Hugging Face's transformers, of a causal model.
     The command prints scores of all heads, the use of rotary frequencies, and test results of the model with changes of
@@ -66,7 +66,7 @@ def inspect(
     \b
     Examples:
       fastpe inspect runs/rope-0 --out page.html
-      fastpe inspect runs/rope-0 --change drop --change slower:50=still --test-lengths 50,100,200
+      fastpe inspect runs/rope-0 --change drop --change slower:50=still
       fastpe inspect model.safetensors --task induction --json
     """
     if out is not None:

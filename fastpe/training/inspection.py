@@ -36,6 +36,7 @@ Progress = Callable[[str], None]
 _CELLS = 2**22  # scores that are computed at a time
 _LOGITS = 2**24  # logits of the sequences that are read together
 _READ = 512  # the longest sequences that are read, unless a length is given
+_SINK = 0.3  # mean weight of the first key above which it is a sink (Gu et al. 2025)
 _SHOWN = ("duplicate", "induction")
 
 
@@ -438,7 +439,6 @@ class _Reading:
 
     def __init__(self, model: Changed, samples: int, length: int, seed: int, threads: int | None) -> None:
         self._model, self._samples, self._length, self._seed, self._threads = model, samples, length, seed, threads
-        self._layers, self._heads = model.config.layers, model.config.heads
 
     def all(self, material: Material | None, shown: int) -> dict[str, Any]:
         """Return the fields of `Inspection` that are measured on the model as it is."""
@@ -446,29 +446,33 @@ class _Reading:
         x = None if material is None else material.sequences(self._samples, self._length)
         if self._model.config.vocabulary is not None:
             copies, first = self._copies(material)
-            repeated, equal = self._scores(copies, start=first), _equal(copies, first)
+            repeated, equal = self._scores(copies, first), _equal(copies, first)
             x = copies if x is None else x
         elif x is None:
             x = Stream(self._seed, "inspect").normal(self._samples * self._length).reshape(self._samples, -1)
+        read, some = self._pass(x, lambda call, ids: self._measured(call, ids, shown), _ids(x)), x[0, :shown]
         if material is not None or not repeated:
-            own, of_own = self._scores(x), _equal(x)
+            own, of_own = _named([_mean([each["scores"] for each in parts]) for parts in read]), _equal(x)
             equal = {name: (equal or of_own if name in _SHOWN else of_own)[name] for name in heads.SCORES}
-        sinks = np.concatenate([self._each(x[i : i + 1], _sink_of) for i in range(len(x))])
-        measured = self._each(x, _frequencies_of)
-        use, share = (None, None)
-        if any(each is not None for each in measured):
-            blank = np.full_like(next(each for each in measured if each is not None), np.nan)
-            use, share = np.moveaxis(np.stack([blank if each is None else each for each in measured]), 1, 0)
-        some = x[:1, :shown]
-        maps = self._each(some, lambda call: np.concatenate(list(blocks(call, "weights")), axis=2)[0])
+        use, share = _turning([[each["frequencies"] for each in parts] for parts in read])
+        shuffled = self._pass(self._shuffled(x), lambda call: heads.position_share(blocks(call, "masked")))
         word = str if material is None else material.word
         return {
-            "repeated": repeated, "own": own, "equal": equal, "sink_rate": float(np.mean(sinks > 0.3)),
-            "output": np.stack(self._each(x, self._output_of)),
-            "position": np.stack(self._each(self._shuffled(x), _position_of)),
+            "repeated": repeated, "own": own, "equal": equal,
+            "sink_rate": float(np.mean([np.mean(each["sinks"] > _SINK) for parts in read for each in parts])),
+            "output": np.stack([_mean([each["output"] for each in parts]) for parts in read]),
+            "position": np.stack([_mean(parts) for parts in shuffled]),
             "frequency_use": use, "frequency_share": share, "wavelengths": self._wavelengths(),
-            "maps": np.stack(maps), "words": tuple(word(token) for token in some[0]),
-            "by_distance": np.stack(self._each(x, _by_distance)),
+            "maps": np.stack([parts[0]["map"] for parts in read]), "words": tuple(word(token) for token in some),
+            "by_distance": np.stack([_mean([each["by_distance"] for each in parts]) for parts in read]),
+        }  # fmt: skip
+
+    def _measured(self, call: Call, ids: Array, shown: int) -> dict[str, Any]:
+        """All measures of a layer on some sequences."""
+        found = heads.head_scores(blocks(call, "weights"), ids)
+        return {
+            "scores": np.stack([found[name] for name in heads.SCORES]), "frequencies": _frequencies_of(call),
+            "output": self._output_of(call), **_of_weights(call, shown),
         }  # fmt: skip
 
     def _copies(self, material: Material | None) -> tuple[Array, int]:
@@ -488,21 +492,19 @@ class _Reading:
         order = [Stream(self._seed, "shuffled", number).permutation(x.shape[1] - 1) for number in range(len(x))]
         return np.concatenate([x[:, :1], np.take_along_axis(x[:, 1:], np.stack(order), axis=1)], axis=1)
 
-    def _scores(self, x: Array, start: int = 1) -> dict[str, Array]:
+    def _scores(self, x: Array, start: int) -> dict[str, Array]:
         """The scores of heads on sequences, (layers, heads) by name."""
-        ids, start = _ids(x), min(start, x.shape[1] - 1)
 
-        def of(call: Call, own: Array) -> Array:
-            found = heads.head_scores(blocks(call, "weights"), own, start=start)
+        def of(call: Call, ids: Array) -> Array:
+            found = heads.head_scores(blocks(call, "weights"), ids, start=start)
             return np.stack([found[name] for name in heads.SCORES])
 
-        layers = np.stack(self._each(x, of, ids))
-        return {name: layers[:, place] for place, name in enumerate(heads.SCORES)}
+        return _named([_mean(parts) for parts in self._pass(x, of, x)])
 
-    def _each(self, x: Array, measure: Callable[..., Any], ids: Array | None = None) -> list[Any]:
-        """Return a measure of the attention of each layer: the mean over the parts of the sequences that fit into
-        memory together."""
-        found: list[list[Any]] = [[] for _ in range(self._layers)]
+    def _pass(self, x: Array, measure: Callable[..., Any], ids: Array | None = None) -> list[list[Any]]:
+        """Read sequences. Return a measure of the attention of each layer, for each part of the sequences that is read
+        together."""
+        found: list[list[Any]] = [[] for _ in range(self._model.config.layers)]
         some = max(1, _LOGITS // (x.shape[1] * (self._model.config.vocabulary or 1)))
         for first in range(0, len(x), some):
             own = () if ids is None else (ids[first : first + some],)
@@ -511,7 +513,7 @@ class _Reading:
                 found[call[0]].append(measure(Call(*call), *own))
 
             self._model.watched(x[first : first + some], watch, self._threads)
-        return [None if each[0] is None else each[0] if len(each) == 1 else _mean(each) for each in found]
+        return found
 
     def _output_of(self, call: Call) -> Array:
         """The mean norm of what each head adds to the residual stream, (H,), before a norm of outputs."""
@@ -523,7 +525,7 @@ class _Reading:
     def _wavelengths(self) -> Array | None:
         """The wavelengths of the first head of the first layer that rotates, if they are constant."""
         for own in self._model.slots_of_layers(max(2, min(self._length, self._model.config.train_length))):
-            if "angles" in own and "polar" not in own:
+            if np.any(own.get("angles", 0)) and "polar" not in own:
                 try:
                     return changed.wavelengths(own["angles"])[0]
                 except ValueError:
@@ -542,6 +544,21 @@ def _equal(x: Array, start: int = 1) -> dict[str, float]:
     rows = (np.broadcast_to(1 / (i + 1), (len(x), 1, 1, i + 1)) for i in range(length))
     found = heads.head_scores(rows, ids, start=min(start, length - 1))
     return {name: float(value[0]) for name, value in found.items()}
+
+
+def _named(layers: Sequence[Array]) -> dict[str, Array]:
+    """Scores (layers, heads) by name, from those of each layer (scores, heads)."""
+    return {name: np.stack([each[place] for each in layers]) for place, name in enumerate(heads.SCORES)}
+
+
+def _turning(layers: Sequence[Sequence[Array | None]]) -> tuple[Array | None, Array | None]:
+    """Use and share of frequencies (layers, heads, R/2), NaN in layers without rotations; None if no layer has any."""
+    found = [_mean([each for each in parts if each is not None]) if parts[0] is not None else None for parts in layers]
+    known = next((each for each in found if each is not None), None)
+    if known is None:
+        return None, None
+    use, share = np.moveaxis(np.stack([np.full_like(known, np.nan) if each is None else each for each in found]), 1, 0)
+    return use, share
 
 
 def _mean(parts: Sequence[Array]) -> Array:
@@ -577,21 +594,11 @@ def _cut(name: str, value: Any, rows: slice, seen: slice) -> Any:
     return value[(..., *(axes.get(each, slice(None)) for each in SLOTS[name].axes))]
 
 
-def _sink_of(call: Call) -> Array:
-    """The mean weight of the first key, (H,)."""
-    total = sum(block[..., 0].sum(axis=(0, 2)) for block in blocks(call, "weights"))
-    return np.asarray(total / (call.q.shape[0] * call.q.shape[2]))
-
-
-def _position_of(call: Call) -> Array:
-    return heads.position_share(blocks(call, "masked"))
-
-
 def _frequencies_of(call: Call) -> Array | None:
     """Use and share of each frequency, (2, H, R/2), or None without rotations."""
     (_, q, k, _, options), scores = call, blocks(call, "masked")
     angles = options.get("angles")
-    if angles is None or "polar" in options:
+    if angles is None or not np.any(angles) or "polar" in options:  # layers of a pattern have angles of 0
         return None
     pairs, scale = options.get("pairs", "interleaved"), options.get("scale", q.shape[-1] ** -0.5)
     own = {"rotated": 2 * angles.shape[-1], "pairs": pairs, "scale": 1.0}
@@ -602,18 +609,25 @@ def _frequencies_of(call: Call) -> Array | None:
     return np.stack([use, heads.frequency_share(turned_q, turned_k, scores, **own)])
 
 
-def _by_distance(call: Call) -> Array:
-    """The mean weight at each distance, (H, N)."""
+def _of_weights(call: Call, shown: int) -> dict[str, Array]:
+    """The mean weight of the first key by sequence (B, H), the mean weight at each distance (H, N), and the weights of
+    the first tokens of the first sequence."""
     samples, count, length = call.q.shape[:3]
-    sums, first = np.zeros((count, length)), 0
+    sums, sinks, first = np.zeros((count, length)), np.zeros((samples, count)), 0
+    shown = min(shown, length)
+    drawn = np.zeros((count, shown, shown))
     for block in blocks(call, "weights"):
-        by_pair = block.sum(axis=0)
-        distances = first + np.arange(block.shape[2])[:, None] - np.arange(block.shape[3])
-        seen = distances >= 0
+        rows, keys = block.shape[2:]
+        distances = first + np.arange(rows)[:, None] - np.arange(keys)
+        seen, by_pair = distances >= 0, block.sum(axis=0)
         for head in range(count):
             sums[head] += np.bincount(distances[seen], by_pair[head][seen], length)
-        first += block.shape[2]
-    return np.asarray(sums / (samples * np.arange(length, 0, -1)))
+        sinks += block[..., 0].sum(axis=2)
+        if first < shown:
+            few = block[0, :, : shown - first, :shown]
+            drawn[:, first : first + few.shape[1], : few.shape[2]] = few
+        first += rows
+    return {"sinks": sinks / length, "by_distance": sums / (samples * np.arange(length, 0, -1)), "map": drawn}
 
 
 def _usual(model: Transformer, found: Mapping[str, Any]) -> tuple[str, ...]:

@@ -155,6 +155,14 @@ def test_without_positions_distance_explains_nothing():
     assert found.frequency_use is None
 
 
+def test_layers_without_rotations_use_no_frequencies():
+    model = Transformer(ModelConfig(**{**vars(ROPE), "encoding": "nope,rope"}))
+    found = fastpe.inspect(model, TOKENS, changes=(), **SMALL)
+    assert np.isnan(found.frequency_share[0]).all()
+    assert not np.isnan(found.frequency_share[1]).any()
+    assert found.wavelengths == pytest.approx(2 * np.pi * 10000.0 ** (np.arange(4) / 4))
+
+
 @pytest.mark.parametrize(
     ("encoding", "change"),
     [
