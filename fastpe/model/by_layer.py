@@ -10,6 +10,7 @@ from fastpe.functional.attention import attention
 from fastpe.kernels.threads.team import at_most, threads_for
 from fastpe.model import sight
 from fastpe.model.encoding import ModelEncoding
+from fastpe.model.encoding_by_rule import EncodingByRule
 from fastpe.model.transformer import Transformer
 from fastpe.reference import model_forward
 
@@ -37,7 +38,9 @@ class ByLayer(Transformer):
         """The slots of every layer. The first layer also has those that act at the input."""
         return self._layers_of(self._encoding, length, self._layout.views)
 
-    def _layers_of(self, encoding: ModelEncoding, length: int, parameters: Mapping[str, Array]) -> Layers:
+    def _layers_of(
+        self, encoding: ModelEncoding | EncodingByRule, length: int, parameters: Mapping[str, Array]
+    ) -> Layers:
         """The slots of every layer with this encoding, the keys that each query sees, and the gates."""
         config, filled = self.config, encoding.slots(length, parameters)
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
@@ -65,8 +68,8 @@ class ByLayer(Transformer):
         def attend(
             dtype: Any, q: Array, k: Array, v: Array, *, factors: None, follows: bool = False, **options: Any
         ) -> tuple[Array, None]:
-            rows = (np.ascontiguousarray(x, dtype) for x in (q, k, v))
-            return self._attend(next(layers), *rows, options | {"lengths": lengths}), None
+            q, k, v = (np.ascontiguousarray(x, dtype) for x in (q, k, v))
+            return self._attend(next(layers), q, k, v, options | {"lengths": lengths}), None
 
         return attend
 

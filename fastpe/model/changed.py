@@ -195,9 +195,8 @@ class Changed(ByLayer):
             return self._encoding
         other = encoding_of(replace(config, encoding=name, options={}))
         length = min(config.train_length, 16)
-        has, needs = (
-            sorted(each.slots(length, {**each.initial, **self._layout.views})) for each in (other, self._encoding)
-        )
+        filled = (each.slots(length, {**each.initial, **self._layout.views}) for each in (other, self._encoding))
+        has, needs = (sorted(slot for slot, x in own.items() if isinstance(x, np.ndarray)) for own in filled)
         if has != needs or any(gate is not None for gate in (*other.gates, *self._encoding.gates)):
             raise ValueError(
                 f"changes cannot swap {config.encoding!r}, which fills {', '.join(needs) or 'nothing'}, for {name!r}, "
@@ -231,7 +230,11 @@ class Changed(ByLayer):
     def _layers(self, length: int) -> Layers:
         kind = self._own.kind
         if self._other is not None:
-            return self._layers_of(self._other, length, {**self._other.initial, **self._layout.views})
+            found = self._layers_of(self._other, length, {**self._other.initial, **self._layout.views})
+            for own, as_trained in zip(found, super()._layers(length) if kind == "swap" else (), strict=kind == "swap"):
+                own.pop("pairs", None)  # the channels that training paired
+                own |= {"pairs": as_trained["pairs"]} if "pairs" in as_trained else {}
+            return found
         layers = super()._layers(length)
         if kind == "drop":
             return [self._without(own) for own in layers]

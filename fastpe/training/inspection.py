@@ -166,8 +166,13 @@ def _plain(value: Any, digits: int = 17) -> Any:
 class Material(Protocol):
     """The sequences that a model is read and tested on."""
 
-    metric: str
-    lengths: tuple[int | str, ...]
+    @property
+    def metric(self) -> str:
+        """The metric that is shown."""
+
+    @property
+    def lengths(self) -> tuple[int | str, ...]:
+        """The test lengths by default."""
 
     def sequences(self, count: int, length: int) -> Array:
         """Return sequences (count, n) of at most this many positions, without padding."""
@@ -591,7 +596,8 @@ def _cut(name: str, value: Any, rows: slice, seen: slice) -> Any:
     if name not in SLOTS or not isinstance(value, np.ndarray):
         return value
     axes = {"N": rows, "M": seen, "L": seen, "L1": seen}
-    return value[(..., *(axes.get(each, slice(None)) for each in SLOTS[name].axes))]
+    index: tuple[Any, ...] = (..., *(axes.get(each, slice(None)) for each in SLOTS[name].axes))
+    return value[index]
 
 
 def _frequencies_of(call: Call) -> Array | None:

@@ -217,6 +217,15 @@ def test_an_unchanged_model_is_the_model(encoding):
     np.testing.assert_allclose(Changed(model)(x), model(x), rtol=1e-9, atol=1e-11)
 
 
+def test_a_swapped_encoding_is_that_of_another_model():
+    options, x = {"pairs": "half"}, TOKENS[:60].reshape(2, 30)
+    model = Transformer(ModelConfig(**{**vars(ROPE), "options": options, "encoding_length": 6}))
+    other = Transformer(ModelConfig(**{**vars(model.config), "encoding": "rope_yarn"}))
+    other.parameters = dict(model.parameters)
+    assert (Changed(model, "swap:rope_yarn")(x) == Changed(other)(x)).all()
+    assert (Changed(model, "swap:rope_yarn")(x) != Changed(model)(x)).any()
+
+
 def test_dropped_positions_are_those_of_a_model_without_encoding():
     model = Transformer(ROPE)
     bare = Transformer(ModelConfig(**{**vars(ROPE), "encoding": "nope"}))
