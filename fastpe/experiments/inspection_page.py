@@ -237,10 +237,10 @@ def _panel(found: Inspection, metric: str) -> dict[str, Any]:
     main = [each for each in found.curves if not each.control or each.control == "greedy"]
     palette = len(PALETTE) - 1
     for place, curve in enumerate(main):
-        name = curve.change or "as it is"
+        name = f"{'greedy ' if curve.control else ''}{curve.change or 'as it is'}"
         lines.append(svg.Line(name, _points(curve, metric)))
         colours[name] = PALETTE[0] if not curve.change else PALETTE[1 + (place - 1) % palette], ""
-        for control in (each for each in found.curves if each.control == curve.change and curve.change):
+        for control in (each for each in found.curves if each.control == (curve.change or None) and not curve.control):
             own = f"control of {curve.change}"
             lines.append(svg.Line(own, _points(control, metric)))
             colours[own] = colours[name][0], DASHES[1]

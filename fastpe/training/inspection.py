@@ -263,8 +263,14 @@ class OfText:
 
     def word(self, token: Any) -> str:
         """Return what the token stands for."""
-        vocabulary = self.model.vocabulary
-        return str(int(token)) if vocabulary is None else vocabulary.decode([int(token)])
+        return _word(self.model, token)
+
+
+def _word(model: Transformer, token: Any) -> str:
+    """What a token stands for, if it is known."""
+    if model.config.vocabulary is None:
+        return f"{token:.2g}"
+    return str(int(token)) if model.vocabulary is None else model.vocabulary.decode([int(token)])
 
 
 @validation.named_arguments
@@ -461,7 +467,7 @@ class _Reading:
             equal = {name: (equal or of_own if name in _SHOWN else of_own)[name] for name in heads.SCORES}
         use, share = _turning([[each["frequencies"] for each in parts] for parts in read])
         shuffled = self._pass(self._shuffled(x), lambda call: heads.position_share(blocks(call, "masked")))
-        word = str if material is None else material.word
+        word = (lambda token: _word(self._model, token)) if material is None else material.word
         return {
             "repeated": repeated, "own": own, "equal": equal,
             "sink_rate": float(np.mean([np.mean(each["sinks"] > _SINK) for parts in read for each in parts])),
