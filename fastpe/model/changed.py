@@ -147,6 +147,8 @@ class Changed(ByLayer):
     def __init__(
         self, model: Transformer, change: str = "", *, means: Means | None = None, record: Means | None = None
     ) -> None:  # fmt: skip
+        if isinstance(model, ByLayer):
+            raise ValueError(f"model must be the one that a model with {model.changed} was made from")
         super().__init__(model)
         self.change, self._means, self._record = change, means, record
         self._watch: Watch | None = None

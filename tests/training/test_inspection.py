@@ -331,3 +331,5 @@ def test_changes_need_sequences():
         fastpe.inspect(Transformer(ROPE), task="reverse")
     with pytest.raises(TypeError, match="model_or_run must be"):
         fastpe.inspect(3)
+    with pytest.raises(ValueError, match="model with bands was made from"):
+        fastpe.inspect(fastpe.Banded(Transformer(ROPE), "rerope:window=9"))
