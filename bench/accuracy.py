@@ -3,7 +3,7 @@
     python bench/accuracy.py [LAYERS WIDTH HIDDEN]
 
 Needs PyTorch (the extra `peers`). The model has the graph of Llama (RMSNorm, rotary attention, SwiGLU, no biases) and
-random weights, except for one property of trained language models: in a middle layer the feed-forward map writes a
+random weights, except for one property of trained language models: in a middle layer the feed-forward layer writes a
 value of about 24,000 into one channel of the first token, and a later layer removes it (Sun et al. 2024, "Massive
 Activations in Large Language Models", arXiv:2402.17762).
 

@@ -1,13 +1,14 @@
 """``fastpe evaluate``: test a trained model."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import ENCODING, INTEGER, TASK, Grouped, as_json, earlier_names, joined, option, test_lengths, threads
-from .output import Source, figure_kind, print_json, print_tests, use_threads, with_bands
+from .output import Source, figure_kind, parse_task_options, print_json, print_tests, use_threads, with_bands
 from .terminal import next_step
 
 if TYPE_CHECKING:
@@ -29,6 +30,17 @@ _OPTIONS = {
         ),
         option("--seed", type=INTEGER, help="Seed of the test sequences.  [default: that of the run]"),
         threads(),
+    ],
+    "Task": [
+        option(
+            "--test", metavar="NAME",
+            help="Test with the options of one of the task's named tests, which `fastpe tasks TASK` lists.",
+        ),
+        option(
+            "--task-option", "task_options", multiple=True, metavar="K=V",
+            help="Test with another value of an option of the task; may be repeated.",
+        ),
+        option("--by-place", is_flag=True, help="Also count right tokens by the place that they are about."),
     ],
     "Text": [
         option("--length-curve", "curve", is_flag=True, help="Measure the loss by length, and by position in a block."),
@@ -83,6 +95,9 @@ def evaluate(
     bands: tuple[str, ...],
     test_sequences: int | None,
     seed: int | None,
+    test: str | None,
+    task_options: tuple[str, ...],
+    by_place: bool,
     threads: int | None,
     as_json: bool,
 ) -> None:
@@ -94,13 +109,8 @@ def evaluate(
     """
     if curve and field:
         raise click.UsageError("--length-curve and --receptive-field exclude each other: give one")
-    lengths, drawn = joined(test_lengths), {"--test-sequences": test_sequences, "--seed": seed}
-    refused = drawn if curve or field else {"--out": out}
-    for flag, given in refused.items():
-        if given is not None and (curve or field):
-            raise click.UsageError(f"{flag} cannot be combined with --length-curve or --receptive-field")
-        if given is not None:
-            raise click.UsageError(f"{flag} needs --length-curve or --receptive-field")
+    lengths = joined(test_lengths)
+    _refuse_alone(curve or field, {"--test-sequences": test_sequences, "--seed": seed}, out)
     sources = [*map(Source, runs), *(Source(folder, hf=True) for folder in hf)]
     if not sources:
         raise click.UsageError("Missing argument 'RUN...'.")
@@ -117,6 +127,9 @@ def evaluate(
     if out is not None:
         figure_kind(out)
     use_threads(threads)
+    for flag, asked in (("--test", test), ("--task-option", task_options), ("--by-place", by_place)):
+        if asked and (curve or field or data is not None or _is_of_text(sources[0])):
+            raise click.UsageError(f"{flag} needs a task whose sequences are drawn, not a text")
     if curve or field:
         from . import curves
 
@@ -124,13 +137,27 @@ def evaluate(
         show(curves.on_texts(sources, data, bands), _integers(lengths), threads, out, as_json)
         return
     (run,) = sources
-    if run.hf or run.model.vocabulary is not None:
+    if _is_of_text(run):
         _test_on_text(run, data, bands, lengths, threads, as_json)
     elif data is not None:
         raise click.UsageError(f"--data needs a model of a text, and run {run} has none")
     else:
         config = _as_asked(run.path, run.model.config, encoding, task, lengths, test_sequences, seed)
-        _test(run.path, with_bands(run.model, *bands), config, threads, as_json)
+        config = _with_options(config, test, task_options)
+        _test(run.path, with_bands(run.model, *bands), config, by_place, threads, as_json)
+
+
+def _refuse_alone(of_text: bool, drawn: Mapping[str, object], out: Path | None) -> None:
+    """Refuse options of drawn sequences for --length-curve and --receptive-field, and --out without these."""
+    for flag, given in (drawn if of_text else {"--out": out}).items():
+        if given is not None and of_text:
+            raise click.UsageError(f"{flag} cannot be combined with --length-curve or --receptive-field")
+        if given is not None:
+            raise click.UsageError(f"{flag} needs --length-curve or --receptive-field")
+
+
+def _is_of_text(run: Source) -> bool:
+    return run.hf or run.model.vocabulary is not None
 
 
 def _as_asked(
@@ -156,7 +183,24 @@ def _as_asked(
     )
 
 
-def _test(run: Path, model: "Transformer", config: "TrainConfig", threads: int | None, as_json: bool) -> None:
+def _with_options(config: "TrainConfig", test: str | None, task_options: tuple[str, ...]) -> "TrainConfig":
+    """Return the settings with the options of a named test, and other options of the task."""
+    from dataclasses import replace
+
+    named: Mapping[str, Any] = {}
+    if test is not None:
+        tests = config.chosen.task.tests
+        if test not in tests:
+            known = f"one of {', '.join(tests)}" if tests else "left out: the task has none"
+            raise click.UsageError(f"--test must be {known}, not {test!r}")
+        named = tests[test]
+    given = parse_task_options(config.task, task_options)
+    return replace(config, task_options={**config.task_options, **named, **given})
+
+
+def _test(
+    run: Path, model: "Transformer", config: "TrainConfig", by_place: bool, threads: int | None, as_json: bool
+) -> None:
     """Print the errors on drawn test sequences."""
     from fastpe.training.evaluation import evaluate as test_model
 
@@ -171,11 +215,13 @@ def _test(run: Path, model: "Transformer", config: "TrainConfig", threads: int |
             task=config.task,
             task_options=config.task_options,
             target_scale=config.target_scale,
+            by_place=by_place,
             threads=threads,
             progress=reporter,
         )
     if as_json:
         facts = {"schema": 2, "run": str(run), "task": config.task, "encoding": config.encoding, "seed": config.seed}
+        facts |= {"task_options": dict(config.task_options)} if config.task_options else {}
         print_json({**facts, **_bands_of(model), "test": test})
     else:
         print_tests(test)

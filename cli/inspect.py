@@ -139,7 +139,7 @@ def _print(found: "Inspection") -> None:
 
 
 def _heads(found: "Inspection") -> Iterator[tuple[str, ...]]:
-    """The head of the table, and a row for each head; if there are many, for those with the largest scores."""
+    """Return the head of the table, and a row for each head; if there are many, for those with the largest scores."""
     import numpy as np
 
     names = list(found.scores)

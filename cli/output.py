@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -306,7 +307,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool 
 def print_tests(test: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the metrics at each length, and the reasons for missing ones."""
     counted = ("sequences", "tokens")
-    keys = [key for key in next(iter(test.values()), {}) if key not in (*counted, "reason", "note")]
+    keys = [key for key in next(iter(test.values()), {}) if key not in (*counted, "reason", "note", "places")]
     rows = [
         [length, *(_figure(metrics[key]) for key in keys), *(f"{metrics[key]}" for key in counted if key in metrics)]
         for length, metrics in test.items()
@@ -318,6 +319,19 @@ def print_tests(test: Mapping[str, Mapping[str, Any]]) -> None:
     for length, metrics in test.items():
         if "reason" in metrics:
             click.echo(f"length {length}: {metrics['reason']}")
+    if any("places" in metrics for metrics in test.values()):
+        click.echo("\nshare of right tokens by the place that they are about, in fifths of the places")
+        shares = [
+            [length, *map(_figure, _fifths(**each["places"]))] for length, each in test.items() if "places" in each
+        ]
+        print_table(("length", "first", "second", "third", "fourth", "last"), shares, right=True)
+
+
+def _fifths(right: Sequence[int], asked: Sequence[int]) -> list[float | None]:
+    """Return the share of right tokens in each fifth of the places."""
+    ends = [round(len(asked) * part / 5) for part in range(6)]
+    sums = [(sum(right[first:last]), sum(asked[first:last])) for first, last in pairwise(ends)]
+    return [some / every if every else None for some, every in sums]
 
 
 def _figure(value: float | None) -> str:

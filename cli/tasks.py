@@ -85,7 +85,7 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
         return
     chosen = choose(name)
     least, step, most = chosen.lengths
-    shown = length if length is not None else int(chosen.lengths.within(8, most)[0])
+    shown = length if length is not None else chosen.lengths.next(8)
     sizes.check_length(chosen, shown, "length")
     chance, drawn = chosen.chance(shown), frame.draw(chosen, Stream(0, "page"), _SHOWN, shown)
     print_markdown(f"# {name}\n\n{TASKS.page(name)}")
@@ -96,6 +96,11 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
     if chance is not None:
         whole = "" if chance.exact is None else f", answers {chance.exact:.3g}"
         facts.append(f"chance level at length {shown}: tokens {chance.token:.3g}{whole}")
+    for what, level in chosen.shortcuts(shown).items():
+        whole = "" if level.exact is None else f", answers {level.exact:.3g}"
+        facts.append(f"shortcut at length {shown}, {what}: tokens {level.token:.3g}{whole}")
+    for test, options in task.tests.items():
+        facts.append(f"test {test}: " + ", ".join(f"{option}={value}" for option, value in options.items()))
     click.echo()
     print_markdown("## At a glance\n\n" + "\n".join(f"- {fact}" for fact in facts))
     _print_options(task)
@@ -156,6 +161,7 @@ def _facts(name: str, task: "Task") -> dict[str, Any]:
         "causal": task.causal,
         "source": task.source,
         "recipe": None if task.recipe is None else asdict(task.recipe),
+        "tests": {test: dict(options) for test, options in task.tests.items()},
         "options": {
             key: {"default": option.default, "expected": option.expected(), "doc": option.doc}
             for key, option in task.options.items()

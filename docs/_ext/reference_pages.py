@@ -269,11 +269,17 @@ def _task(name: str, task: Task) -> str:
     if task.kind != "text":
         chosen = choose(name)
         least, step, most = chosen.lengths
-        length = int(chosen.lengths.within(_LENGTH, most)[0])
+        length = chosen.lengths.next(_LENGTH)
         facts.append(("Lengths of inputs", f"{least} to {most:,}" + (f" in steps of {step}" if step > 1 else "")))
         if (chance := chosen.chance(length)) is not None:
             whole = "" if chance.exact is None else f", whole answers {chance.exact:.3g}"
             facts.append((f"Chance at length {length}", f"tokens {chance.token:.3g}{whole}"))
+        for what, level in chosen.shortcuts(length).items():
+            whole = "" if level.exact is None else f", whole answers {level.exact:.3g}"
+            facts.append((f"Shortcut at length {length}: {html.escape(what)}", f"tokens {level.token:.3g}{whole}"))
+        for test, options in task.tests.items():
+            listed = ", ".join(f"{option}={value}" for option, value in options.items())
+            facts.append((f"Test {html.escape(test)}", f"<code>{html.escape(listed)}</code>"))
         found = frame.draw(chosen, Stream(0, "page"), _SHOWN, length)
         pairs = zip(found.inputs.tolist(), found.answers.tolist(), strict=True)
         lines = [f"{_words(chosen, x)} -> {_words(chosen, y)}" for x, y in pairs]

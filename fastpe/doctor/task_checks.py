@@ -1,11 +1,12 @@
 """All checks of one task. `fastpe check` runs them on tasks of users, and the tests on those of fastpe.
 
-options     defaults are valid values, and invalid values are rejected
+options     defaults are valid values, and invalid values are rejected; named tests have the same symbols
 draws       equal streams give equal sequences, other streams give others; a long draw begins with a shorter one
 sequences   at every length and with every option: shapes are right, tokens are in range, some targets count
 frame       a batch of several lengths equals the sequences drawn separately, for causal and other models
-answers     equal inputs have equal answers
-chance      the stated chance level equals the best result without the input; the stated mean squares are right
+answers     equal inputs have equal answers; the judge of a task with several right answers accepts the drawn ones
+chance      the stated chance level equals the best result without the input, and shortcuts are at least as good; the
+            stated mean squares are right
 """
 
 from collections import Counter
@@ -67,7 +68,7 @@ def variants(key: str) -> list[Chosen]:
             values = (near, option.minimum) if np.isfinite(option.minimum) else (near,)
         others = [int(value) if option.kind is int else value for value in values]
         found += [choose(key, {name: value}) for value in others if value != option.default]
-    return found
+    return found + [choose(key, options) for options in TASKS.get(key).tests.values()]
 
 
 def _lengths(chosen: Chosen) -> list[int]:
@@ -103,6 +104,9 @@ def _equal(what: str, first: frame.Drawn, second: frame.Drawn) -> None:
 def options(key: str) -> Iterator[Difference]:
     """Check defaults, their conversion from text of the command line, and the rejection of invalid values."""
     yield from option_differences(TASKS.get(key).options)
+    for name, changed in TASKS.get(key).tests.items():
+        if (wanted := choose(key).symbols) != (found := choose(key, changed).symbols):
+            raise CheckFailed(f"test {name!r} has {found} symbols, but a trained model knows {wanted}")
     yield _OK
 
 
@@ -116,7 +120,9 @@ def draws(key: str) -> Iterator[Difference]:
         _equal(f"{_named(chosen)}, ten sequences and the first ten of twenty", _first(found, 10), _first(few, 10))
         streams = Stream(4, "check", 1), Stream(3, "check", 2)
         others = [frame.draw(chosen, other, 20, length).inputs for other in streams]
-        if any(np.array_equal(found.inputs, other) for other in others):
+        guess = chosen.chance(length)
+        only = guess is not None and guess.exact == 1  # the only input of this length
+        if not only and any(np.array_equal(found.inputs, other) for other in others):
             raise CheckFailed(f"{_named(chosen)}: another seed or step gives the same inputs: draw only from `draws`")
         yield _OK
 
@@ -147,7 +153,7 @@ def framed(key: str) -> Iterator[Difference]:
 
 
 def answers(key: str) -> Iterator[Difference]:
-    """Check that an input that is drawn twice has the same answer."""
+    """Check that an input that is drawn twice has the same answer, and that answers are right and about places."""
     for chosen in variants(key):
         seen: dict[bytes, bytes] = {}
         length = _lengths(chosen)[0]
@@ -155,6 +161,9 @@ def answers(key: str) -> Iterator[Difference]:
         for x, y in zip(drawn.inputs, drawn.answers, strict=True):
             if seen.setdefault(x.tobytes(), y.tobytes()) != y.tobytes():
                 raise CheckFailed(f"{_named(chosen)}: the input {x.tolist()} has two answers, one of them {y.tolist()}")
+        if chosen.task.judge is not None and not chosen.judge(drawn.inputs, drawn.answers).all():
+            raise CheckFailed(f"{_named(chosen)}: judge rejects an answer of sample")
+        chosen.places(drawn.inputs, drawn.answers)
         yield _OK
 
 
@@ -183,6 +192,9 @@ def _square_differences(chosen: Chosen, found: Array, length: int) -> Iterator[D
 def _chance_differences(chosen: Chosen, found: Array, length: int) -> Iterator[Difference]:
     stated = chosen.chance(length)
     assert stated is not None
+    for name, shortcut in chosen.shortcuts(length).items():
+        if shortcut.token < stated.token - 1e-9:
+            raise CheckFailed(f"{_named(chosen)}: shortcut {name!r} has {shortcut.token}, below chance {stated.token}")
     counts = found != frame.NONE
     likeliest = sum(np.bincount(column[column >= 0]).max() for column in found.T if (column >= 0).any())
     # in a sample, the most frequent of many symbols is more frequent than its probability
@@ -190,7 +202,8 @@ def _chance_differences(chosen: Chosen, found: Array, length: int) -> Iterator[D
     yield Difference(max(0.0, stated.token - likeliest / counts.sum()), by_luck)
     if stated.exact is not None:
         most = Counter(row.tobytes() for row in found).most_common(1)[0][1] / _COUNT
-        yield Difference(abs(most - stated.exact), 4 * (stated.exact / _COUNT) ** 0.5 + 0.01)
+        below = stated.exact - most if chosen.task.kind == "answer" or (counts == counts[0]).all() else 0.0
+        yield Difference(max(below, most - stated.exact), 4 * (stated.exact / _COUNT) ** 0.5 + 0.01)
 
 
 def _named(chosen: Chosen) -> str:

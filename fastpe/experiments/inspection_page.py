@@ -115,7 +115,7 @@ def _counted(count: int, word: str) -> str:
 
 
 def _strongest(found: Inspection) -> tuple[int, int]:
-    """The head with the largest score for induction, or for the previous token."""
+    """Return the head with the largest score for induction, or for the previous token."""
     values = found.scores["induction"]
     values = found.scores["previous"] if np.isnan(values).all() else values
     layer, head = np.unravel_index(int(np.nan_to_num(values).argmax()), values.shape)
@@ -123,13 +123,13 @@ def _strongest(found: Inspection) -> tuple[int, int]:
 
 
 def _about(found: Inspection, score: str, about: str) -> str:
-    """What a score is, and what it is for equal weights."""
+    """Return what a score is, and what it is for equal weights."""
     equal = found.equal.get(score, float("nan"))
     return about if np.isnan(equal) else f"{about}; {equal:.2f} for equal weights"
 
 
 def _matrix(values: np.ndarray[Any, Any]) -> list[list[dict[str, Any]]]:
-    """Cells by layer: the text, and the strength of the colour in percent."""
+    """Return cells by layer: the text, and the strength of the colour in percent."""
     return [
         [{"text": "-", "share": 0} if np.isnan(x) else {"text": f"{x:.2f}", "share": round(100 * min(max(x, 0), 1))}
          for x in row]
@@ -143,7 +143,7 @@ def _short(word: str) -> str:
 
 
 def _map(found: Inspection, place: tuple[int, int]) -> str:
-    """The attention map of one head as SVG: queries down, keys along, hidden keys hatched."""
+    """Return the attention map of one head as SVG: queries down, keys along, hidden keys hatched."""
     weights, n = found.maps[place], len(found.words)
     width, height = _LEFT + n * _CELL + 8, _ROOM + n * _CELL + 8
     label = f"Attention map of head {place[0]}.{place[1]}: queries down, keys along, {n} tokens"
@@ -180,7 +180,7 @@ def _lines(found: Inspection, encoding: str, layer: int) -> tuple[list[str], dic
 
 
 def _by_layer(found: Inspection, encoding: str, plot: Any) -> list[dict[str, Any]]:
-    """A panel for each of the first layers, for wide and for narrow windows."""
+    """Return a panel for each of the first layers, for wide and for narrow windows."""
     panels = []
     for layer in range(min(found.position.shape[0], _LAYERS)):
         drawn = plot(found, encoding, layer)
@@ -190,7 +190,7 @@ def _by_layer(found: Inspection, encoding: str, plot: Any) -> list[dict[str, Any
 
 
 def _distance_plot(found: Inspection, encoding: str, layer: int) -> svg.Plot:
-    """The mean weights by distance from 1 on, and those of a head whose weights are equal."""
+    """Return the mean weights by distance from 1 on, and those of a head whose weights are equal."""
     names, colours = _lines(found, encoding, layer)
     n = found.by_distance.shape[-1]
     places = sorted({int(each) for each in np.geomspace(1, max(n - 1, 1), _POINTS)} & set(range(1, n)))
@@ -207,7 +207,7 @@ def _distance_plot(found: Inspection, encoding: str, layer: int) -> svg.Plot:
 
 
 def _frequency_plot(found: Inspection, encoding: str, layer: int) -> svg.Plot:
-    """The share of each pair in the variance of scores, by its wavelength; L and 4 L are marked."""
+    """Return the share of each pair in the variance of scores, by its wavelength; L and 4 L are marked."""
     assert found.frequency_share is not None
     names, colours = _lines(found, encoding, layer)
     waves = np.arange(1, found.frequency_share.shape[-1] + 1) if found.wavelengths is None else found.wavelengths
@@ -225,7 +225,7 @@ def _frequency_plot(found: Inspection, encoding: str, layer: int) -> svg.Plot:
 
 
 def _curves(found: Inspection) -> list[dict[str, Any]]:
-    """Panels of the test results of all changes by length, for one or two metrics."""
+    """Return panels of the test results of all changes by length, for one or two metrics."""
     if not found.curves:
         return []
     metrics = dict.fromkeys((found.metric, "loss" if found.metric == "exact" else found.metric))
@@ -259,7 +259,7 @@ def _panel(found: Inspection, metric: str) -> dict[str, Any]:
 
 
 def _sizes(plot: svg.Plot) -> dict[str, Markup]:
-    """A plot for wide and for narrow windows: SVG, whose texts are escaped."""
+    """Return a plot for wide and for narrow windows: SVG, whose texts are escaped."""
     return {"wide": Markup(svg.element(plot, *_PANEL)), "narrow": Markup(svg.element(plot, *_NARROW))}
 
 

@@ -5,7 +5,7 @@ import csv
 import io
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -216,13 +216,16 @@ def _facts(study: Study) -> list[str]:
 def _described(study: Study, task: str) -> str:
     """A sentence with the task's name and summary, and the share of answers that guessing gets right."""
     config = study.config_of(task)
-    chosen, parts = config.chosen, []
+    chosen, parts = config.chosen, defaultdict[str, list[str]](list)
     for length in config.test_lengths if chosen.task.kind in ("answer", "labels") else ():
-        guess = chosen.chance(int(chosen.lengths.within(*ends(length))[-1]))
-        if guess is not None and guess.exact is not None and guess.exact >= _CHANCE:
-            parts.append(f"{value_text('exact', guess.exact)} at {length}")
-    chance = f" By chance: {', '.join(parts)}." if parts else ""
-    return f"{chosen.name}: {chosen.task.summary}.{chance}"
+        longest = int(chosen.lengths.within(*ends(length))[-1])
+        guesses = {"By chance": chosen.chance(longest)}
+        guesses |= {f"By the shortcut, {name}": level for name, level in chosen.shortcuts(longest).items()}
+        for name, guess in guesses.items():
+            if guess is not None and guess.exact is not None and guess.exact >= _CHANCE:
+                parts[name].append(f"{value_text('exact', guess.exact)} at {length}")
+    levels = "".join(f" {name}: {', '.join(found)}." for name, found in parts.items())
+    return f"{chosen.name}: {chosen.task.summary}.{levels}"
 
 
 def _hollow(drawn: svg.Plot) -> str:

@@ -96,7 +96,7 @@ class Call(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to compute."""
+        """Whether there is nothing to compute: no samples, no queries or no keys."""
         return 0 in (self.q.shape[0], self.positions.n, self.positions.m)
 
     @property
@@ -126,7 +126,7 @@ def check(
 ) -> Call:  # fmt: skip
     """Check all arguments. Errors name the argument.
 
-    `reads_halves`: whether to keep q, k and v in half precision, which some forward kernels read.
+    If `reads_halves` is true, q, k and v stay in half precision, which some forward kernels read.
     """
     check_names(wrt)
     own_arrays = {name: any_real(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
@@ -183,7 +183,7 @@ def check(
 
 
 def check_slots(given: Iterable[str]) -> None:
-    """Raise TypeError for a name that is neither a slot of attention nor an option, whatever its value."""
+    """Raise TypeError for a name that is neither a slot of attention nor an option, even if its value is None."""
     for name in given:
         if name not in SLOTS and name not in _OPTIONS:
             raise TypeError(_unknown(name))
@@ -230,7 +230,7 @@ def any_real(name: str, value: Any) -> Array:
 
 
 def check_pairs(pairs: Any) -> str:
-    """Check the argument `pairs`, which says what channels form a pair, and return it."""
+    """Check the argument `pairs`, which says which channels form a pair, and return it."""
     if not isinstance(pairs, str) or pairs not in ("interleaved", "half"):
         raise ValueError(f"pairs must be 'interleaved' or 'half', not {shown(pairs)}")
     return str(pairs)
@@ -239,8 +239,9 @@ def check_pairs(pairs: Any) -> str:
 def visibility(
     given: Mapping[str, Any], sizes: Mapping[str, int], batched: bool, dtype: Any, wrt: Any
 ) -> tuple[Mask | None, Array | None, Array | None]:
-    """Return the mask, the spans, and the mask as it was passed. If spans can express the mask, it is merged into the
-    returned spans, and the mask returned first is None."""
+    """Return the checked mask, the spans, and the mask as it was passed. If spans can express the mask, it is merged
+    into the returned spans, and the first result is None.
+    """
     spans = None if given.get("spans") is None else check_spans(given["spans"], sizes, batched)
     if given.get("mask") is None:
         return None, spans, None

@@ -1,6 +1,7 @@
 """Attention with every slot, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
 
-This module checks arguments and chooses the kind of pass; `passes` runs the kernels of `kernels.attention`.
+This module checks the arguments and chooses the class that computes the call: `Pass`, `Networked` (DAPE) or
+`SplitSoftmax` (bands). `Pass` runs the kernels of `kernels.attention`.
 """
 
 import textwrap
@@ -282,7 +283,9 @@ def rounded(
 def dispatch(
     call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
 ) -> Result | SplitSoftmax:
-    """Run the forward passes of a call. The arguments are those of `Pass`."""
+    """Run the forward passes of a call, and return the object that has its outputs and its pullback. The arguments are
+    those of `Pass`.
+    """
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
     if "reflectors" in call.slots:  # products never round to bfloat16

@@ -66,7 +66,9 @@ def look_back(bands: Sequence[Band]) -> Array:
 
 
 def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Band, ...]:
-    """Return the checked bands of a call, whose arrays have a leading axis B or 1; an empty tuple if none are given."""
+    """Return the checked bands of a call, with a leading axis B or 1 in their arrays. Without bands, return an empty
+    tuple.
+    """
     value = given.get("bands")
     if value is None:
         return ()

@@ -30,7 +30,7 @@ class Networked(Pass):
     """A `Pass` with a network over the scores."""
 
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
-        """`known`: out and lse of an earlier forward pass, if there was one."""
+        """Run the forward pass, unless `known` has the out and lse of an earlier forward pass."""
         taps = call.slots["mlp_in"].shape[-1]
         if taps > MOST_TAPS:
             raise ValueError(
@@ -39,7 +39,7 @@ class Networked(Pass):
         super().__init__(_from_the_first_seen(call), 0.0, known)
 
     def case(self, *, gradients: bool) -> Case:
-        """Return the case with `alone` set: one worker handles all keys of a block of queries."""
+        """Return the sizes and flags of the call. `alone` is set: one worker handles all keys of a block of queries."""
         return super().case(gradients=gradients)._replace(alone=1)
 
     def _network(self) -> Net:
@@ -70,7 +70,7 @@ class Networked(Pass):
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """Gradients of the arguments in `wrt`."""
+        """Return the gradients of the arguments in `wrt`, by name."""
         if self.call.empty:
             return super().gradients(dout, dlse)
         call, case, net = self.call, self.case(gradients=True), self._network()
@@ -91,7 +91,9 @@ class Networked(Pass):
         return self._as_given(found)
 
     def _gradient_arrays_of_parts(self, case: Case, dout: Array, dlse: Array, parts: int) -> Gradients:
-        """As `gradient_arrays`, but filled with zeros, and with `parts` partial sums for each sum over queries."""
+        """Return the arrays of `gradient_arrays`, filled with zeros, with `parts` partial sums for each sum over
+        queries.
+        """
         g, zeros = self.gradient_arrays(case, dout, dlse, parts), np.zeros
         dk, dv = (zeros((case.batch * parts, *x.shape[1:]), self.dtype) for x in (g.dk, g.dv))
         dq, apart = zeros(g.dq.shape, self.dtype), g.dq_rest is not g.dq
@@ -103,9 +105,9 @@ class Networked(Pass):
 
 
 def _from_the_first_seen(call: Call) -> Call:
-    """Return the call with spans that begin at the first key that the mask shows, for causal attention with a mask.
+    """For causal attention with a mask, return the call with spans that begin at the first key that the mask shows.
 
-    The scores stay the same, because the mask hides all earlier keys. The spans hide these keys from the network, too.
+    The scores stay the same, because the mask hides all earlier keys. The spans also hide these keys from the network.
     """
     if call.mask is None or not call.causal or call.empty:
         return call

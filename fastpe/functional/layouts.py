@@ -11,7 +11,7 @@ _PLAIN = 0x501  # NumPy's flags of an array that is C-contiguous, aligned and wr
 
 
 def contiguous(x: Array, dtype: Any) -> Array:
-    """Return x as a C-contiguous, aligned, writeable array of this dtype, or x itself if it is one."""
+    """Return x as a C-contiguous, aligned, writeable array of this dtype. If x is such an array, return x itself."""
     if x.dtype == dtype and x.flags.num & _PLAIN == _PLAIN:
         return x
     return np.require(x, dtype, ["C", "A", "W"])
@@ -23,7 +23,9 @@ def address_of(x: Array) -> int:
 
 
 def plain_rows(x: Array) -> Array:
-    """Return x with contiguous rows, and strides that are multiples of the item size; x itself if it has these."""
+    """Return x with contiguous rows, and strides that are multiples of the item size. If x has these,
+    return x itself.
+    """
     if x.flags.num & _PLAIN == _PLAIN:
         return x
     plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable

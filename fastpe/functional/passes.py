@@ -143,7 +143,7 @@ class Pass(Result):
         return found
 
     def _seen(self, mask: Array) -> tuple[Array, Array, Array]:
-        """Return the spans, the mask, and which tiles the mask leaves visible."""
+        """Return the spans, the mask, and an array that says which tiles the mask leaves visible."""
         call = self.call
         spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
         occupied = np.zeros((1, 1, 1, 1), np.int64) if call.mask is None else call.mask.occupied(self.sizes[3])
@@ -155,7 +155,7 @@ class Pass(Result):
         return self.tolerance > 0 and n > FEW and m > TILE_KEYS and score.bounded(self.terms)
 
     def case(self, *, gradients: bool) -> Case:
-        """Return the sizes and flags of the call, as kernels take them."""
+        """Return the sizes and flags of the call, in the form that kernels take."""
         call, (b, h, hk, n, m, d) = self.call, self.sizes
         kept = alone = 0
         seen = int(call.causal), call.window or 0, int(call.spans is not None)
@@ -167,8 +167,9 @@ class Pass(Result):
         return Case._make((*sizes, *flags, *self.strides, *last))
 
     def _apart(self) -> bool:
-        """Whether the gradients of q and k have a part that is not rotated back as the gradients of content rows
-        are."""
+        """Whether the gradients of q and k have a separate part that is not rotated back. The gradients of content rows
+        are rotated back.
+        """
         slots = set(self.call.slots)
         content = slots & {"rotors", "angles", "theta", "row_scale"}
         return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias", "counts"})
@@ -237,8 +238,9 @@ class Pass(Result):
     def _path_gradients(
         self, g: Gradients, case: Case, workspaces: Array, layout: Any, workers: int
     ) -> dict[str, Array]:
-        """As `gradients`, for a call with reflections. Kernels return the gradients of keys and reflections for every
-        query head, and these are summed here."""
+        """Return the gradients of a call with reflections, by name. Kernels return the gradients of keys and
+        reflections for every query head; this method sums them over the query heads that share a key head.
+        """
         b, h, hk, _, m, d = self.sizes
 
         def of_head(*shape: int) -> Array:

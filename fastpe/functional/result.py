@@ -41,7 +41,7 @@ class Result:
         return self.gradients(*self.given(dout))
 
     def given(self, dout: Any) -> tuple[Array, Array]:
-        """Convert the argument of a pullback to the gradients of out and lse, (B, H, N, Dv) and (B, H, N)."""
+        """Convert the argument of a pullback. Return the gradients of out (B, H, N, Dv) and of lse (B, H, N)."""
         dlse: Any = None
         if self.call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
             dout, dlse = dout
@@ -49,7 +49,7 @@ class Result:
         return dout, np.zeros_like(self.lse) if dlse is None else self._given("dlse", dlse, self.lse)
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """As `pullback`, but for checked gradients of both outputs."""
+        """Return the gradients of the arguments in `wrt`, by name, from checked gradients of out and of lse."""
         raise NotImplementedError
 
     def _given(self, name: str, value: Any, like: Array) -> Array:
@@ -62,13 +62,15 @@ class Result:
 
 
 def apply_sinks(out: Array, lse: Array, sinks: Array) -> None:
-    """Change `out` and `lse` in place as sinks do: a sink scales down all weights of a row, and is one more term of
-    lse."""
+    """Change `out` and `lse` in place to include sinks. A sink scales down all weights of a row, and adds one term to
+    the sum in lse.
+    """
     sinks_kernel.apply_sinks(out, lse, contiguous(sinks, sinks.dtype).reshape(-1))
 
 
 def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:
-    """Return the gradient of sinks. It is the gradient of the score of a key with dP = 0, because a sink has no
-    value."""
+    """Return the gradient of the sinks. A sink acts as a key without a value, so its gradient is that of a score with
+    dP = 0.
+    """
     weights = np.exp(sinks[..., None].astype(np.float64) - lse)
     return np.asarray(-(weights * deltas).sum(axis=(0, 2))[None])

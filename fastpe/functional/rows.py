@@ -1,7 +1,8 @@
 """Queries and keys in the form that the products of scores use, and their gradients.
 
-A row is first multiplied by `rotors` or converted to `polar` form, and then rotated by `angles` or by the angles of a
-band. Queries are finally multiplied by their `row_scale`. "Content rows" in this module are the rows after these steps.
+A row is first multiplied by the matrices in `rotors` or converted to `polar` form, and then rotated by `angles` or by
+the angles of a band. Queries are finally multiplied by their `row_scale`. "Content rows" in this module are the rows
+after these steps.
 
 `polar` (PoPE, arXiv:2509.10534) turns each channel x into two: for a query (softplus(x), 0), for a key
 (softplus(x) cos phi, softplus(x) sin phi) with phase phi. Then `angles` rotates all D pairs. Products of such rows are
@@ -35,13 +36,14 @@ _OF_A_RADIUS = 16  # estimated cost of softplus(x), in multiplications
 
 def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
     """Return the number of copies of each head of keys and values: h / hk if query heads that share a key head have
-    different rotations or maps, otherwise 1."""
+    different rotations or matrices, otherwise 1.
+    """
     apart = any(slots[name].shape[1] not in (1, hk) for name in ("rotors", "polar", "angles") if name in slots)
     return h // hk if apart else 1
 
 
 def width_of(slots: Mapping[str, Array], d: int) -> int:
-    """Return the number of channels of a content row."""
+    """Return the number of channels of a content row (see the docstring of this module)."""
     return 2 * d if "polar" in slots else d
 
 
@@ -100,14 +102,14 @@ def rows_of_bounds(rows: Rows, slots: Mapping[str, Array]) -> tuple[Array, Array
 
 
 def _moved(x: Array, slots: Mapping[str, Array], positions: Positions, pairs: str, *, queries: bool) -> Array:
-    """Return queries or keys multiplied by their maps, or in polar form; x itself if there is neither slot."""
+    """Return queries or keys multiplied by their matrices, or in polar form. Without these slots, return x itself."""
     if "polar" in slots:
         return _to_polar(x, None if queries else slots["polar"])
     return _mapped(x, slots["rotors"], positions, pairs, queries=queries) if "rotors" in slots else x
 
 
 def _scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
-    """Return x (B, H, N, D) with its rows multiplied by their `row_scale`, if there is one."""
+    """Return x (B, H, N, D) with its rows multiplied by `row_scale`; x itself without this slot."""
     return x * slots["row_scale"][..., None] if "row_scale" in slots else x
 
 
@@ -191,15 +193,15 @@ def _growth_gradient(call: Call, rows: tuple[Array, Array], drows: tuple[Array, 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Maps of blocks of channels: the slot `rotors`
+# Matrices for blocks of channels: the slot `rotors`
 
 
 def _mapped(
     x: Array, rotors: Array, positions: Positions, pairs: str, *, queries: bool, back: bool = False
 ) -> Array:  # fmt: skip
-    """Return x (B, H, N, D) with every block of channels multiplied by its map, or by the transposed map if `back`.
+    """Return x (B, H, N, D) with every block of channels multiplied by its matrix, transposed if `back`.
 
-    `rotors` (B or 1, H or 1, L or 1, D/b, b, b) has a map for each position, or one for all positions.
+    `rotors` (B or 1, H or 1, L or 1, D/b, b, b) has a matrix for each position and block, or one for all positions.
     """
     x, y = plain_rows(x), np.empty(x.shape, x.dtype)
     strides = tuple(stride // x.itemsize for stride in x.strides[:3])
@@ -216,7 +218,7 @@ def _mapped(
 def _rotors_gradient(
     rotors: Array, q: Array, k: Array, dq: Array, dk: Array, positions: Positions, pairs: str
 ) -> Array:  # fmt: skip
-    """Return the gradient of the maps by which q and k were multiplied. dq and dk are the gradients of the products."""
+    """Return the gradient of the matrices that multiplied q and k. dq and dk are the gradients of the products."""
     found, of_maps = np.zeros(rotors.size, q.dtype), _sizes_of_maps(rotors)
     led, per_head, length, _ = of_maps
     for x, dx, queries in ((q, dq, True), (k, dk, False)):
@@ -231,7 +233,7 @@ def _rotors_gradient(
 
 
 def _sizes_of_maps(rotors: Array) -> tuple[int, int, int, int]:
-    """Return the numbers of samples, heads and positions with separate maps, and the number of channels of a block."""
+    """Return the numbers of samples, heads and positions with separate matrices, and the channels of a block."""
     led, per_head, length, _, _, block = rotors.shape
     return led, per_head, length, block
 
@@ -283,7 +285,7 @@ def _strides(x: Array) -> tuple[int, ...]:
 
 
 def _factors(x: Array, phases: Array | None) -> tuple[Array, tuple[int, int]]:
-    """Return the cosines and sines of the phases, and the strides of this array over samples and heads."""
+    """Return the cosines and sines of the phases in one array, and its strides over samples and over heads."""
     phases = np.zeros((1, 1, x.shape[-1])) if phases is None else contiguous(phases, np.float64)
     led, per_head, width = phases.shape
     factors = np.empty(2 * phases.size, x.dtype)

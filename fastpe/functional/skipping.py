@@ -17,8 +17,9 @@ _UNDERFLOW = 1e-30  # more than a squared norm can lose when squares underflow
 
 
 def limits_of(tolerance: float, causal: bool, m: int) -> tuple[float, float]:
-    """Return the logarithms of two softmax weights that may be skipped: the total weight of all keys beyond a tile on
-    one side, and the weight of each of the m keys."""
+    """Return the logarithms of two limits on softmax weights; weights below them may be skipped. The first limit is for
+    the total weight of all keys beyond a tile on one side, the second for the weight of a single one of the m keys.
+    """
     if not tolerance:
         return -math.inf, -math.inf
     return math.log(tolerance / 2 / (1 if causal else 2)), math.log(tolerance / 2 / m)
@@ -28,8 +29,9 @@ def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> 
     """Return three arrays from which kernels bound the scores of tiles:
 
     - the norms of queries;
-    - the norms of keys, as running maxima over tiles, from both ends;
-    - the logarithms of sums of exp(bias), as running sums over chunks of offsets, from both ends.
+    - the norms of keys, as running maxima over tiles, from the first tile on and from the last tile on;
+    - the logarithms of sums of exp(bias), as running sums over chunks of offsets, from the first chunk on and from the
+      last chunk on.
 
     `q` and `k` are content rows. `met` has the numbers of heads and of offsets of the bias. It is None if no tile is
     skipped; the results are then placeholders.
@@ -48,8 +50,8 @@ def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> 
 
 
 def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: bool) -> Columns | None:
-    """Return the columns with memory for the base offsets of blocks and, if tiles may be skipped, with bounds on key
-    offsets.
+    """Return the columns (`key_offset`, `key_slope`, `query_slope`) with memory for the base offsets of blocks. If
+    tiles may be skipped, also add bounds on key offsets.
 
     `sizes` are B, H, N and M.
     """
@@ -66,8 +68,9 @@ def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: boo
 
 
 def raised(lse: Array, columns: Columns | None, sign: float = 1.0) -> Array:
-    """Return lse (B, H, N) plus `sign` times the base offsets of blocks, which kernels leave out. With base offsets,
-    the result is float64."""
+    """Return lse (B, H, N) plus `sign` times the base offsets of blocks, which the lse of kernels does not contain.
+    With base offsets, the result is float64.
+    """
     if columns is None:
         return lse
     bases = columns.bases.reshape(*lse.shape[:2], -1)

@@ -161,7 +161,9 @@ def cells_of(array: Array, positions: Positions) -> Array:
 
 
 def cells_back(cells: Array, positions: Positions, sizes: tuple[int, ...]) -> Array:
-    """Apply the adjoint of `cells_of`, without summing over samples that share an array."""
+    """Return the gradient of the array passed to `cells_of`, from the gradient `cells` of its result. Gradients of
+    samples that share an array are not summed.
+    """
     if cells.shape[-2:] == sizes:
         return cells
     return positions.queries_back(positions.keys_back(cells, -1, sizes[1]), -2, sizes[0])
@@ -180,15 +182,18 @@ def expand_relative_bias(array: Array, positions: Positions) -> Array:
 
 
 def _offset_rows(positions: Positions, count: int) -> Array:
-    """Return the row that each offset reads in an array of `count` rows, (B or 1, N + M - 1)."""
+    """For every offset, return the index of its row in an array of `count` rows: (B or 1, N + M - 1). Offsets beyond
+    the array use its first or last row.
+    """
     reach = count // 2
     return np.clip(positions.offsets_met(), -reach, reach) + reach
 
 
 @lru_cache(maxsize=8)
 def _first_of_rows(n: int, m: int, count: int) -> tuple[Array, Array]:
-    """Return the rows that offsets read, each row once, and the index of the first offset that reads each row, for
-    default positions."""
+    """For default positions, return the rows of an array of `count` rows that any offset uses, each row once. Also
+    return, for each of these rows, the index of the first offset that uses it.
+    """
     return _first_of_equals(_offset_rows(Positions(n, m), count)[0])
 
 
@@ -199,7 +204,9 @@ def _first_of_equals(rows: Array) -> tuple[Array, Array]:
 
 
 def sum_by_offset(unfolded: Array, positions: Positions, count: int) -> Array:
-    """Apply the adjoint of `expand_relative_bias`, without summing over samples that share an array: (B, ..., 2K+1)."""
+    """Return the gradient of the array passed to `expand_relative_bias`, from the gradient of its result: (B, ...,
+    2K+1). Gradients of samples that share an array are not summed.
+    """
     if positions.starts is None and positions.n == positions.m and count == 2 * positions.n - 1:
         return unfolded
     folded = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype)

@@ -182,7 +182,9 @@ def _table_row(cells: Sequence[str]) -> list[str]:
 
 
 def _combinations(name: str) -> list[str]:
-    """Return phrases on what a slot needs, what it excludes, and what only `fastpe.reference.attention` combines."""
+    """Return phrases on what a slot needs, what excludes it, and what only `fastpe.reference.attention` combines with
+    it.
+    """
     needed = ["causal=True"] * (name in CAUSAL)
     needed += partners(name)
     phrases = [f"needs {', '.join(needed)}"] * bool(needed) + ["no axis B"] * (not SLOTS[name].batched)
@@ -202,8 +204,8 @@ def partners(name: str) -> tuple[str, ...]:
 
 
 def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of a slot's array without the batch axis. `sizes` has the size of each axis, also of "H1", "L1"
-    and "b".
+    """Return the shape of a slot's array without the batch axis. `sizes` has the size of each axis, including "H1",
+    "L1" and "b".
 
     >>> shape_of("rel_key", {"H1": 1, "T": 9, "D": 4})
     (1, 9, 4)
@@ -319,8 +321,8 @@ def samples(
 def with_batch(name: str, array: Array, sizes: Mapping[str, int], given: Collection[str], *, longer: bool) -> Array:
     """Return the slot with a leading axis B or 1, after checking its shape.
 
-    `given` has the names of all slots: with `polar`, `angles` has D columns. `longer`: whether axes over positions may
-    be longer than max(N, M).
+    `given` has the names of all slots: with `polar`, `angles` has D columns. If `longer` is true, axes over positions
+    may be longer than max(N, M).
     """
     axes, batched = SLOTS[name].axes, SLOTS[name].batched
     if name == "angles" and "polar" in given:
@@ -361,7 +363,7 @@ def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
 
 
 def check_index(index: Any, values: Array | None) -> Array:
-    """Return `index`, checked and as int32. It says which entry of `values` each pair of query and key selects."""
+    """Check `index`, and return it as int32. It selects an entry of `values` for each pair of query and key."""
     # an empty `values` is no error here: a later check raises an error about its shape
     count = _MOST_VALUES if values is None or 0 in (values.ndim, *values.shape[-1:]) else values.shape[-1]
     if count > _MOST_VALUES:
@@ -370,7 +372,7 @@ def check_index(index: Any, values: Array | None) -> Array:
 
 
 def check_shapes(slots: Mapping[str, Array]) -> None:
-    """Raise ValueError for slots whose shapes do not match one another. The arrays have a leading axis B or 1."""
+    """Raise ValueError if the shapes of several slots do not match. The arrays have a leading axis B or 1."""
     counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
     if len(set(counts)) > 1:
         raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")

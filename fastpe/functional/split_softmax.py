@@ -33,10 +33,10 @@ class SplitSoftmax:
     def __init__(
         self, call: Call, passes: Sequence[Pass], known: tuple[Array, Array] | None = None, rows: Any = None
     ) -> None:
-        """Merge the results of the passes, or use `known` as in `Pass`.
+        """Merge the results of the passes. If `known` is given (as in `Pass`), use it instead.
 
-        `rows` has one array for each pass: a term of the scores that the pass leaves out, because it is the same for
-        all keys of a query. The arrays are float64 and broadcast to (B, H, N).
+        `rows` has one array for each pass. It holds a term of the scores that the pass leaves out, because the term is
+        the same for all keys of a query. The arrays are float64 and broadcast to (B, H, N).
         """
         self.call, self.passes, self.dtype = call, passes, passes[0].dtype
         self.rows = [0.0] * len(passes) if rows is None else rows
@@ -72,11 +72,11 @@ class SplitSoftmax:
         return self.gradients(*self.passes[0].given(dout))
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """As `pullback`, but for checked gradients of both outputs."""
+        """Return the gradients of the arguments in `wrt`, by name, from checked gradients of out and of lse."""
         return self.summed(self.by_pass(dout, dlse), dout, dlse)
 
     def by_pass(self, dout: Array, dlse: Array) -> list[dict[str, Array]]:
-        """Return the gradients of each pass: the parts of the gradients that come from its keys."""
+        """For each pass, return the part of the gradients that comes from the keys of the pass."""
         found = []
         for each, row in zip(self.passes, self.rows, strict=True):
             each.out, each.lse = self.out, raised(self.lse - row, each.columns, -1.0).astype(self.dtype)
@@ -84,7 +84,7 @@ class SplitSoftmax:
         return found
 
     def summed(self, parts: Sequence[dict[str, Array]], dout: Array, dlse: Array) -> dict[str, Array]:
-        """Return the gradients summed over the passes, and the gradient of sinks."""
+        """Return the gradients summed over the passes, with the gradient of sinks added."""
         call, found = self.call, dict[str, Array]()
         for part in parts:
             for name, gradient in part.items():
@@ -97,8 +97,9 @@ class SplitSoftmax:
         }
 
     def deltas(self, dout: Array, dlse: Array) -> Array:
-        """Return the sum of dout * out over channels, minus dlse, (B, H, N): this is subtracted in the gradient of
-        scores."""
+        """Return the sum of dout * out over channels, minus dlse: (B, H, N). The gradient of the scores subtracts it
+        from the gradient of the weights.
+        """
         return np.asarray(np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse)
 
 

@@ -120,8 +120,9 @@ def checked(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
 ) -> tuple[Call, list[Array]]:  # fmt: skip
-    """Return the checked call, and both columns with a leading axis B or 1. In the call, the columns are among the
-    arguments that have gradients."""
+    """Return the checked call, and the arrays `before` and `after` with a leading axis B or 1. The call lists both
+    among the arguments that have gradients.
+    """
     refuse(slots)
     own = () if isinstance(wrt, tuple) and not wrt else None
     call = attention.checked(q, k, v, False, window, lengths, return_lse, own, slots)
@@ -140,7 +141,7 @@ def split(call: Call, columns: Sequence[Array], tolerance: float | None, *, roun
 
 
 class _TwoSided(SplitSoftmax):
-    """Two passes: over the keys up to the query's position, and over the keys after it."""
+    """A call in two passes: over the keys up to the query's position, and over the keys after it."""
 
     def __init__(self, call: Call, led: Sequence[Array], tolerance: float, rounds: bool) -> None:
         n = call.positions.n
@@ -167,7 +168,7 @@ class _TwoSided(SplitSoftmax):
 
 
 def _led(name: str, column: Array, call: Call) -> Array:
-    """Return a column with a leading axis B or 1, after checking its shape."""
+    """Return `before` or `after` with a leading axis B or 1, after checking its shape."""
     b, h, n = call.q.shape[:3]
     led = column if column.ndim == 3 else column[None]
     if led.ndim != 3 or led.shape[0] not in (1, b) or led.shape[1] not in (1, h) or led.shape[2] != n:
@@ -179,7 +180,7 @@ def _led(name: str, column: Array, call: Call) -> Array:
 
 
 def _with_offsets(call: Call, column: Array) -> Call:
-    """Return the call of one pass, with the column as the slot `key_offset`."""
+    """Return the call of one pass, with `before` or `-after` as the slot `key_offset`."""
     shapes = {name: shape for name, shape in call.shapes.items() if name not in ("before", "after")}
     return call._replace(
         slots=call.slots | {"key_offset": column}, shapes=shapes | {"key_offset": column.shape},

@@ -40,7 +40,7 @@ class Positions:
         return np.arange(self.m) - queries[..., None]
 
     def offsets_met(self) -> Array:
-        """Return the offset of key j and query i for each j - i from -(N - 1) to M - 1: (B or 1, N + M - 1)."""
+        """For each j - i from -(N - 1) to M - 1, return the offset of key j and query i: (B or 1, N + M - 1)."""
         return np.arange(1 - self.n, self.m) - self.first[:, None]
 
     def of_queries(self, x: Array, axis: int) -> Array:
@@ -59,13 +59,14 @@ class Positions:
         return np.moveaxis(np.moveaxis(x, axis, 0)[: self.m], 0, axis)
 
     def queries_back(self, x: Array, axis: int, size: int) -> Array:
-        """Apply the adjoint of `of_queries`, without summing over samples. The result has `size` rows along the axis;
-        rows that no query reads are 0."""
+        """Return the gradient of the array passed to `of_queries`, from the gradient x of its result, without summing
+        over samples. The result has `size` rows along the axis; rows that no query reads are 0.
+        """
         firsts = [size - self.n] * len(x) if self.starts is None else self.starts.tolist()
         return _all_placed(x, firsts, axis, size)
 
     def keys_back(self, x: Array, axis: int, size: int) -> Array:
-        """Apply the adjoint of `of_keys`, in the same way as `queries_back`."""
+        """Return the gradient of the array passed to `of_keys`, in the same way as `queries_back`."""
         first = size - self.m if self.starts is None else 0
         return _all_placed(x, [first] * len(x), axis, size)
 
@@ -104,11 +105,11 @@ class Mask:
 
     @property
     def seen(self) -> Array:
-        """Whether a key is visible, an array of bool."""
+        """An array of bool: whether each key is visible."""
         return np.asarray(self.added > -np.inf)
 
     def occupied(self, n: int) -> Array:
-        """Return whether any key of a tile is visible: (B or 1, H or 1, blocks of queries, blocks of keys)."""
+        """Return whether each tile has a visible key: (B or 1, H or 1, blocks of queries, blocks of keys)."""
         seen, blocks = self.seen, range(0, n, int(TILE_QUERIES))
         key_blocks = np.logical_or.reduceat(seen, range(0, seen.shape[-1], int(TILE_KEYS)), axis=-1)
         if seen.shape[-2] == 1:
@@ -119,7 +120,7 @@ class Mask:
 
 
 def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
-    """Return the mask twice: as it was passed, and with all four axes, as bool or as floats below infinity."""
+    """Return the mask twice: as it was passed, and with all four axes. The second is bool, or floats below infinity."""
     given = validation.array("mask", value, "bool, or floats that are added to scores", "bfV")
     if given.dtype != bool and given.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
         raise TypeError(f"mask must hold bool, or floats that are added to scores, not {given.dtype}")

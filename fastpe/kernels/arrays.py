@@ -33,8 +33,9 @@ def _gemm(a, turned, b, c, mode, d, e):
 
 
 def gemm(a: Array, b: Array, mode: Any = 0, d: Array | None = None, e: Array | None = None) -> Array:
-    """Return f(start + a b), for a (m, k) plain or transposed, b (k, n), and d, e (m, n) or (1, n); `mode` is as in
-    `kernels.products.float_gemm`."""
+    """Return f(start + a b), where `mode` selects f and the start (see `kernels.products.float_gemm`). a (m, k) is
+    C-contiguous or the transpose of such an array; b is (k, n); d and e are (m, n) or (1, n).
+    """
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
     turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a flag: memory order is part of an array's type
     a, b, d, e = a.T if turned else a, np.ascontiguousarray(b), c if d is None else d, c if e is None else e
@@ -48,7 +49,7 @@ def _transpose(source, target):
 
 
 def transpose(x: Array) -> Array:
-    """x^T, contiguous."""
+    """Return the transpose of x, contiguous."""
     target = np.full(x.shape[::-1], np.nan, x.dtype)
     _transpose(x, target)
     return target
@@ -60,7 +61,7 @@ def _column_sums(x, out):
 
 
 def column_sums(x: Array) -> Array:
-    """Sums over the rows of x."""
+    """Return the sum of each column of x."""
     out = np.zeros(x.shape[1], x.dtype)
     _column_sums(x, out)
     return out
@@ -74,7 +75,7 @@ def _exp(x, y):
 
 
 def exp(x: Array) -> Array:
-    """exp(x) for a one-dimensional x <= 0."""
+    """Return exp(x) for a one-dimensional x <= 0."""
     y = np.full(x.shape, np.nan, x.dtype)
     _exp(x, y)
     return y
@@ -104,7 +105,7 @@ def layer_norm_forward(x: Array, weight: Array, bias: Array, eps: float = 1e-5) 
 
 
 def layer_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tuple[Array, Array, Array]:
-    """Gradients of x, weight and bias."""
+    """Return the gradients of x, weight and bias."""
     dx, dweight, dbias = np.full(x.shape, np.nan, x.dtype), np.zeros_like(weight), np.zeros_like(weight)
     _norm_backward(dy, x, weight, stats, dx, dweight, dbias, True, True)
     return dx, dweight, dbias
@@ -149,7 +150,7 @@ def _activated_backward(x: Array, dy: Array, which: Any) -> Array:
 
 
 def _of_one_map(x: Array, which: Any) -> Array:
-    """Return the values of an activation that takes the result of one map."""
+    """Return the values of an activation with a single input (not a gated one such as SWIGLU)."""
     return _activated(x.reshape(1, -1), x.size, which)[0].reshape(x.shape)
 
 
@@ -158,52 +159,54 @@ def _of_one_map_backward(x: Array, dy: Array, which: Any) -> Array:
 
 
 def gelu_forward(x: Array) -> Array:
-    """x Phi(x)."""
+    """Return x Phi(x), where Phi is the standard normal distribution function."""
     return _of_one_map(x, activation.GELU)
 
 
 def gelu_backward(x: Array, dy: Array) -> Array:
-    """The gradient of x, given dy, the gradient of the result of `gelu_forward`."""
+    """Return the gradient of x, given dy, the gradient of the result of `gelu_forward`."""
     return _of_one_map_backward(x, dy, activation.GELU)
 
 
 def gelu_tanh_forward(x: Array) -> Array:
-    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2."""
+    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2."""
     return _of_one_map(x, activation.GELU_TANH)
 
 
 def gelu_tanh_backward(x: Array, dy: Array) -> Array:
-    """The gradient of x, given dy, the gradient of the result of `gelu_tanh_forward`."""
+    """Return the gradient of x, given dy, the gradient of the result of `gelu_tanh_forward`."""
     return _of_one_map_backward(x, dy, activation.GELU_TANH)
 
 
 def swiglu_forward(both: Array) -> Array:
-    """x y / (1 + exp(-x)) (m, n), for adjacent x and y (m, 2 n)."""
+    """Return x y / (1 + exp(-x)), (m, n), where `both` (m, 2 n) holds x in its first n columns and y in the others."""
     return _activated(both, both.shape[1] // 2, activation.SWIGLU)[0]
 
 
 def swiglu_backward(both: Array, dy: Array) -> Array:
-    """The adjacent gradients of x and y, given dy, the gradient of the result of `swiglu_forward`."""
+    """Return the gradient of `both`, given dy, the gradient of the result of `swiglu_forward`."""
     return _activated_backward(both, dy, activation.SWIGLU)
 
 
 def relu2_forward(x: Array) -> Array:
-    """max(x, 0)^2."""
+    """Return max(x, 0)^2."""
     return _of_one_map(x, activation.RELU2)
 
 
 def relu2_backward(x: Array, dy: Array) -> Array:
-    """The gradient of x, given dy, the gradient of the result of `relu2_forward`."""
+    """Return the gradient of x, given dy, the gradient of the result of `relu2_forward`."""
     return _of_one_map_backward(x, dy, activation.RELU2)
 
 
 def geglu_forward(both: Array) -> Array:
-    """`gelu_tanh_forward` of x, times y (m, n), for adjacent x and y (m, 2 n)."""
+    """Return `gelu_tanh_forward` of x, times y, (m, n), where `both` (m, 2 n) holds x, then y, as in
+    `swiglu_forward`.
+    """
     return _activated(both, both.shape[1] // 2, activation.GEGLU)[0]
 
 
 def geglu_backward(both: Array, dy: Array) -> Array:
-    """The adjacent gradients of x and y, given dy, the gradient of the result of `geglu_forward`."""
+    """Return the gradient of `both`, given dy, the gradient of the result of `geglu_forward`."""
     return _activated_backward(both, dy, activation.GEGLU)
 
 
@@ -213,14 +216,14 @@ def _drop(x, dropped, place):
 
 
 def drop(x: Array, dropped: "dropout.Dropout", place: int) -> Array:
-    """x (m, n) after dropout at one of the model's dropout positions."""
+    """Return x (m, n) after dropout, at the place in the model with the number `place`."""
     y = x.copy()
     _drop(y, dropped, place)
     return y
 
 
 def _shares(weights: Array | None, targets: Array, dtype: Any) -> Array:
-    """Return the factor of every target in the mean: one factor for all without weights."""
+    """Return the factor of every target in the mean, or a single factor for all targets if there are no weights."""
     return np.full(1, 1 / targets.size, dtype) if weights is None else (weights / weights.sum()).astype(dtype)
 
 
@@ -231,8 +234,9 @@ def _squared_error(y, target, dy, shares):
 
 
 def mean_squared_error(y: Array, target: Array, weights: Array | None = None) -> tuple[float, Array]:
-    """Return the mean of (y - target)^2 over all elements, weighted if weights (n,) are given, and the gradient of this
-    mean by y."""
+    """Return the mean of (y - target)^2 over all elements, and its gradient with respect to y. With weights (n,), the
+    mean is weighted.
+    """
     dy = np.full(y.shape, np.nan, y.dtype)
     return _squared_error(y, target, dy, _shares(weights, y, y.dtype)), dy
 
@@ -244,9 +248,9 @@ def _cross_entropy(logits, tokens, dlogits, shares):
 
 
 def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> tuple[float, Array]:
-    """Return the mean of -log softmax(logits)[token] over the rows, and the gradient of this mean by the logits.
+    """Return the mean of -log softmax(logits)[token] over the rows, and its gradient with respect to the logits.
 
-    logits: (n, V). tokens: one per row (n,). weights: the weights of the rows in the mean (n,).
+    logits: (n, V). tokens (n,): one for each row. weights (n,): the weights of the rows in the mean.
     """
     dlogits = np.full(logits.shape, np.nan, logits.dtype)
     shares = _shares(weights, tokens, logits.dtype)
@@ -271,7 +275,9 @@ def adam_step(
     p: Array, first: Array, second: Array, gradients: Array, step: int, lr: float = 1e-3, beta1: float = 0.9,
     beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0, clip: float = math.inf,
 ) -> None:  # fmt: skip
-    """Update p, first and second (n,) in place, from the sum of gradients (groups, n); `step` counts from 1."""
+    """Update p, first and second (n,) in place. Their gradient is the sum of the rows of `gradients` (groups, n).
+    `step` counts from 1.
+    """
     rate, correction2 = lr / (1 - beta1**step), 1 / (1 - beta2**step)
     numbers = (rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, 1 - lr * weight_decay, clip)
     given = np.array(numbers, p.dtype)
@@ -286,7 +292,7 @@ def _embed(x, weight, bias, table, has_table, z):
 
 
 def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = None) -> Array:
-    """x weight + bias + table: x (n,), weight and bias (c,), table (n, c)."""
+    """Return x weight + bias + table (n, c), for x (n,), weight and bias (c,), and table (n, c)."""
     z = np.full((x.size, weight.size), np.nan, x.dtype)
     _embed(x, weight, bias, z if table is None else table, table is not None, z)
     return z
@@ -299,7 +305,7 @@ def _embed_backward(dz, x, dweight, dbias, dtable):
 
 
 def embed_backward(dz: Array, x: Array) -> tuple[Array, Array, Array]:
-    """Gradients of weight, bias and table."""
+    """Return the gradients of weight, bias and table."""
     dweight, dbias, dtable = np.zeros(dz.shape[1], x.dtype), np.zeros(dz.shape[1], x.dtype), np.zeros_like(dz)
     _embed_backward(dz, x, dweight, dbias, dtable)
     return dweight, dbias, dtable
@@ -313,7 +319,7 @@ def _embed_tokens(tokens, weight, table, has_table, z):
 
 
 def embed_tokens_forward(tokens: Array, weight: Array, table: Array | None = None) -> Array:
-    """weight[tokens] + table: tokens (n,), weight (V, c), table (n, c)."""
+    """Return weight[tokens] + table (n, c), for tokens (n,), weight (V, c) and table (n, c)."""
     z = np.full((tokens.size, weight.shape[1]), np.nan, weight.dtype)
     _embed_tokens(tokens.astype(weight.dtype), weight, z if table is None else table, table is not None, z)
     return z
@@ -326,7 +332,7 @@ def _embed_tokens_backward(dz, tokens, dweight, dtable):
 
 
 def embed_tokens_backward(dz: Array, tokens: Array, vocabulary: int) -> tuple[Array, Array]:
-    """Gradients of weight and table."""
+    """Return the gradients of weight and table."""
     dweight, dtable = np.zeros((vocabulary, dz.shape[1]), dz.dtype), np.zeros_like(dz)
     _embed_tokens_backward(dz, tokens.astype(dz.dtype), dweight, dtable)
     return dweight, dtable
@@ -338,7 +344,7 @@ def _head(z, weight, bias, y):
 
 
 def head_forward(z: Array, weight: Array, bias: Array) -> Array:
-    """z weight + bias: z (n, c), weight (c,), bias (1,)."""
+    """Return z weight + bias (n,), for z (n, c), weight (c,) and bias (1,)."""
     y = np.full(z.shape[0], np.nan, z.dtype)
     _head(z, weight, bias, y)
     return y
@@ -360,7 +366,7 @@ def _head_backward(dy, z, weight, dz, dweight, dbias):
 
 
 def head_backward(dy: Array, z: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """Gradients of z, weight and bias."""
+    """Return the gradients of z, weight and bias."""
     dz, dweight, dbias = np.full(z.shape, np.nan, z.dtype), np.zeros_like(weight), np.zeros(1, z.dtype)
     _head_backward(dy, z, weight, dz, dweight, dbias)
     return dz, dweight, dbias

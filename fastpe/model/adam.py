@@ -190,7 +190,7 @@ class Adam:
 
 
 def _ranges(layout: Parameters) -> tuple[Array, Array]:
-    """The ranges of parameters that the tasks of an update take: (R, 3) without weight decay, and (R, 3) with it.
+    """Return the ranges of parameters of the tasks of an update: (R, 3) without weight decay, and (R, 3) with it.
 
     A row holds the start of a range, its end, and whether its parameters decay.
     """

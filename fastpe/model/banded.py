@@ -1,4 +1,4 @@
-"""Trained models that read longer inputs with the bands of `fastpe.bands`, which change rotary angles by distance."""
+"""Trained models that read longer inputs with bands (`fastpe.bands`), which replace the models' rotary positions."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -104,7 +104,7 @@ class Banded(ByLayer):
 
 
 def parsed(scheme: str) -> tuple[str, dict[str, int]]:
-    """The name and the options of a scheme of `fastpe.bands`.
+    """Return the name and the options of a scheme of `fastpe.bands`.
 
     >>> parsed("self_extend:group=4,window=32")
     ('self_extend', {'group': 4, 'window': 32})
@@ -139,5 +139,5 @@ def _goes_both_ways(name: str) -> bool:
 
 
 def _turned(parts: tuple[Part, ...]) -> Part | None:
-    """The encoding among those of a layer that rotates rows by position, or None. A layer has at most one."""
+    """Return the encoding of a layer that rotates rows by position, or None. A layer has at most one."""
     return next((part for part in parts if _ROTATED in part.encoding.slots), None)

@@ -35,13 +35,13 @@ class ByLayer(Transformer):
         self.vocabulary = model.vocabulary
 
     def _layers(self, length: int) -> Layers:
-        """The slots of every layer. The first layer also has those that act at the input."""
+        """Return the slots of every layer. The first layer also has those that act at the input."""
         return self._layers_of(self._encoding, length, self._layout.views)
 
     def _layers_of(
         self, encoding: ModelEncoding | EncodingByRule, length: int, parameters: Mapping[str, Array]
     ) -> Layers:
-        """The slots of every layer with this encoding, the keys that each query sees, and the gates."""
+        """Return the slots of every layer with this encoding, the keys that each query sees, and the gates."""
         config, filled = self.config, encoding.slots(length, parameters)
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
         layers = Layers()
@@ -57,7 +57,7 @@ class ByLayer(Transformer):
         return layers
 
     def _attend(self, layer: int, q: Array, k: Array, v: Array, options: dict[str, Any]) -> Array:
-        """The output of attention in a layer, for `options` of `fastpe.attention`."""
+        """Return the output of attention in a layer, for `options` of `fastpe.attention`."""
         out: Array = attention(q, k, v, **options)
         return out
 

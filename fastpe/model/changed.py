@@ -119,7 +119,7 @@ class Means:
             self.counts[length] = self.counts.get(length, 0) + inside.sum(axis=0)
 
     def of(self, layer: int, head: int, length: int) -> Array:
-        """The mean output of a head by place (N, D); over all places if there are few sequences."""
+        """Return the mean output of a head by place (N, D); over all places if there are few sequences."""
         sums, counts = self.sums[length][layer][head], self.counts[length]
         if counts.max() < _FEW:
             return np.broadcast_to(sums.sum(axis=0) / counts.sum(), sums.shape)
@@ -191,7 +191,7 @@ class Changed(ByLayer):
         return self._marked(next(own["angles"] for own in layers if "angles" in own))[0]
 
     def _swapped(self) -> Any:
-        """The other encoding, which must fill the same slots."""
+        """Return the other encoding, which must fill the same slots."""
         config, name = self.config, registry.canonical(self._own.what)
         if name == config.encoding:
             return self._encoding
@@ -220,7 +220,7 @@ class Changed(ByLayer):
             )
 
     def _marked(self, angles: Array) -> Array:
-        """Which pairs the change is about, (H or 1, R/2)."""
+        """Return which pairs the change is about, (H or 1, R/2)."""
         kind, what, count = self._own.kind, self._own.what, angles.shape[-1]
         if kind == "pair":
             if max(what) >= count:
@@ -249,7 +249,7 @@ class Changed(ByLayer):
         return layers
 
     def _without(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The slots of a layer without its encoding: tables become their mean row, polar channels have no phase."""
+        """Return the slots of a layer without its encoding: tables become their mean row, phases become 0."""
         found = {name: own[name] for name in _KEPT if name in own}
         for name in {"table", "qk_table"} & own.keys():
             rows = own[name]
@@ -260,7 +260,7 @@ class Changed(ByLayer):
         return found
 
     def _turned(self, angles: Array, marked: Array) -> Array:
-        """The angles of marked pairs times the factor, and those of other pairs as they are."""
+        """Return the angles of marked pairs times the factor, and those of other pairs as they are."""
         factor = 0.0 if self._own.how == "still" else float(self._own.how)
         if factor == 1.0:
             return angles
@@ -314,7 +314,7 @@ def _wrapped(angles: Array) -> Array:
 
 
 def _channels(marked: Array, width: int, pairs: str) -> Array:
-    """The channels (H or 1, D) of marked pairs (H or 1, R/2)."""
+    """Return the channels (H or 1, D) of marked pairs (H or 1, R/2)."""
     both = np.repeat(marked, 2, axis=-1) if pairs == "interleaved" else np.tile(marked, 2)
     return np.pad(both, ((0, 0), (0, width - both.shape[-1])))
 

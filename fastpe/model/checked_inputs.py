@@ -98,7 +98,7 @@ class CheckedInputs:
         return array
 
     def _within(self, lengths: Array, x: Array) -> Array:
-        """Which positions belong to their sequences, (B, N) bool."""
+        """Return an array (B, N) of bool: whether each position is within its sequence."""
         shape = np.atleast_2d(x).shape
         return np.less(np.arange(shape[1]), lengths[:, None], out=self._room("within", shape, np.dtype(bool)))
 
@@ -106,7 +106,7 @@ class CheckedInputs:
         return "real numbers" if self._vocabulary is None else f"tokens, which are integers in [0, {self._vocabulary})"
 
     def _array(self, name: str, value: Any) -> Array:
-        """An array of a supported shape and kind."""
+        """Return the value as an array of a supported shape and kind."""
         array = validation.array(name, value, self._holds()) if self._vocabulary is None else self._tokens(name, value)
         if array.ndim not in (1, 2) or 0 in array.shape:
             raise ValueError(
@@ -115,7 +115,7 @@ class CheckedInputs:
         return array
 
     def _tokens(self, name: str, value: Any) -> Array:
-        """Integers. They need not be tokens beyond the end of a sequence, nor where a target has weight 0."""
+        """Return integers. Beyond the end of a sequence, and where a target has weight 0, they need not be tokens."""
         assert self._vocabulary is not None
         try:
             return validation.integer_array(name, value, self._holds())
@@ -137,7 +137,7 @@ class CheckedInputs:
         return own
 
     def _shares(self, weights: Any, y: Array, within: Array | None) -> Array:
-        """Each weight divided by the sum of all weights, in y's shape; 0 beyond the ends of sequences."""
+        """Return each weight divided by the sum of all weights, in y's shape. It is 0 beyond the ends of sequences."""
         holds = "finite numbers of at least 0, or booleans"
         given = within if weights is None else weights
         array = validation.array("weights", given, holds, kinds="biuf")
@@ -158,14 +158,16 @@ class CheckedInputs:
         return np.divide(array.reshape(y.shape), total, out=shares, dtype=np.float64, casting="unsafe")
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """The array that is reused under this name. It is allocated again if its shape is not the given one."""
+        """Return the array that is reused under this name. If its shape is not the given one, it is allocated again."""
         kept = self._kept.get(name)
         if kept is None or kept.shape != shape:
             kept = self._kept[name] = np.empty(shape, dtype)
         return kept
 
     def _converted(self, name: str, array: Array, copied: bool = False) -> Array:
-        """The array itself if kernels can read it and no copy is requested, else its elements in reused memory."""
+        """Return the array itself if kernels can read it and no copy is requested. Otherwise return a copy in reused
+        memory.
+        """
         # carray: contiguous, aligned and writeable; kernels would be compiled again for any other array type
         if not copied and array.dtype == self._dtype and array.flags.carray:
             return array

@@ -80,9 +80,8 @@ class ModelConfig:
     options : dict
         The encoding's options by name. In a sum or pattern, a name has the form ``"encoding.option"``, such as
         ``"rope@far.base"``.
-    width, heads, layers, hidden : int
-        Model width C, number of attention heads H (a divisor of C), number of layers (at most 10,000), and hidden width
-        of the feed-forward map.
+    Model width C, number of attention heads H (a divisor of C), number of layers (at most 10,000), and hidden width of
+    the feed-forward network.
     causal : bool
         Whether a position attends only to itself and to earlier positions.
     sight : str
@@ -90,8 +89,8 @@ class ModelConfig:
         the query's chunk of C positions; or a pattern over layers, such as ``"window:512*5,all"`` (see
         `fastpe.model.sight`). In a causal model, a query never attends to later keys.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu", "relu2", "geglu"}
-        Activation of the feed-forward map. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation. `relu2`
-        is the square of `relu` (So et al. 2021, arXiv:2109.08668). `swiglu` and `geglu` (Shazeer 2020,
+        Activation of the feed-forward network. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation.
+        `relu2` is the square of `relu` (So et al. 2021, arXiv:2109.08668). `swiglu` and `geglu` (Shazeer 2020,
         arXiv:2002.05202) have two input matrices W and V in place of one: the hidden activations are
         ``f(z @ W) * (z @ V)``, where f is silu or `gelu_tanh`.
     norm : {"none", "layernorm", "rmsnorm"}
@@ -100,7 +99,7 @@ class ModelConfig:
     final_norm : bool
         Whether there is another normalisation before the head.
     bias : bool
-        Whether linear maps and layer norms have biases.
+        Whether linear layers and layer norms have biases.
     tied : bool
         Whether the head is the transposed token embedding; needs a vocabulary.
     dropout : float
@@ -126,8 +125,8 @@ class ModelConfig:
     init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}
         Distribution of the initial weights; see `fastpe.base.initial_values`.
     init_by_depth : bool
-        Whether the initial weights of maps that write to the residual stream are divided by sqrt(2 layers), as in
-        GPT-2.
+        Whether the initial weights of matrices whose results are added to the residual stream are divided by
+        sqrt(2 layers), as in GPT-2.
     table_scale : {"defined", "rms", "unit"}
         Scale of the position table. ``"defined"``: the table is used as its encoding defines it. In the other cases, it
         is multiplied by a constant, which sets the root mean square norm of its rows at the training positions.
@@ -187,7 +186,7 @@ class ModelConfig:
         Whether attention and feed-forward read the same input, ``x + attention(norm1(x)) + feedforward(norm2(x))``, as
         in GPT-NeoX, and not one after the other.
     qkv_bias : bool, optional
-        Whether the maps of queries, keys and values have biases, if this differs from `bias`.
+        Whether the projections of queries, keys and values have biases, if this differs from `bias`.
     qk_norm : {"head", "all"}, optional
         Normalises queries and keys with an rmsnorm before they are rotated: each head by itself, with one weight of D
         numbers for all heads, as in Qwen 3; or all heads together, as in OLMo 2.
@@ -368,7 +367,7 @@ class ModelConfig:
 
     @property
     def has_qkv_bias(self) -> bool:
-        """Whether the maps of queries, keys and values have biases: `qkv_bias`, or `bias`."""
+        """Whether the projections of queries, keys and values have biases: `qkv_bias`, or `bias`."""
         return self.bias if self.qkv_bias is None else self.qkv_bias
 
     @property
@@ -472,12 +471,12 @@ class ModelConfig:
 
     @classmethod
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
-        """The encoding in stored settings. It must be a key, because the constructor would load the file at a path."""
+        """Return the encoding in stored settings. It must be a key: the constructor would load the file at a path."""
         return {"encoding": registry.canonical(settings["encoding"])}
 
 
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:
-    """The given options, converted to their types."""
+    """Return the given options, converted to their types."""
     if not isinstance(options, Mapping):
         raise TypeError(f"options must be a mapping of names to values, not {shown(options)}")
     if not options:

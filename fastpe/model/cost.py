@@ -1,7 +1,7 @@
 """The cost of a training step: useful FLOPs of its matrix products, forward and backward.
 
-FLOPs are counted map by map, as the model is defined. A training step computes fewer of them if the model is causal, or
-if its first or last maps are fused (`kernels.model.fused_embedding_and_head`).
+FLOPs are counted for every matrix product of the model's definition. A training step computes fewer of them if the
+model is causal, or if the embedding or the head is fused with a layer (`kernels.model.fused_embedding_and_head`).
 """
 
 from fastpe.model import sight
@@ -10,7 +10,7 @@ from fastpe.model.parameters import projected_widths
 
 
 def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int:
-    """Useful FLOPs of one training step.
+    """Return the useful FLOPs of one training step.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int
 
 
 def sequence_flop(config: ModelConfig, n: int, targets: int | None = None, *, unmasked: bool = False) -> int:
-    """Useful FLOPs of one sequence of n positions in a step.
+    """Return the useful FLOPs of one sequence of n positions in a step.
 
     targets: number of tokens that contribute to the loss, by default all. Only their logits are counted.
 

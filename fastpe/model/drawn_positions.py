@@ -34,7 +34,7 @@ def drawn(way: str, most: int, length: int, stream: Stream, *, training: bool) -
 
 
 def with_gap(length: int, first: int, gap: int) -> Array:
-    """0 .. first - 1, and the remaining positions after a gap.
+    """Return `length` positions: 0 .. first - 1, and the others after a gap of `gap` unused positions.
 
     >>> with_gap(8, 4, 1).tolist()
     [0, 1, 2, 3, 5, 6, 7, 8]

@@ -16,7 +16,7 @@ _HALF = 2**32
 
 
 def of_step(config: ModelConfig, step: int) -> Dropout | None:
-    """The parameters of dropout for kernels in this step, counted from 0; None without dropout."""
+    """Return the parameters of dropout for kernels in this step, counted from 0; None without dropout."""
     if not config.dropout:
         return None
     step = validation.seed("draw", step)
@@ -27,7 +27,7 @@ def of_step(config: ModelConfig, step: int) -> Dropout | None:
 
 
 def factors(config: ModelConfig, batch: int, length: int, step: int) -> dict[str, Array]:
-    """The factors of dropout for `reference.model_loss_and_grads`: see `Transformer.dropout_factors`."""
+    """Return the factors of dropout for `reference.model_loss_and_grads`: see `Transformer.dropout_factors`."""
     given = of_step(config, step)
     size = batch * length * (config.width * (1 + 2 * config.layers) + config.layers * config.heads * length)
     validation.room(f"factors of batch={batch}, length={length}", size * 8, "need")

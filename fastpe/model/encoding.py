@@ -119,7 +119,7 @@ class ModelEncoding:
                 raise ValueError(f"{key!r} must be the same in all layers of {name!r}")
 
     def _spec(self, length: int, draw: int | str | None = None) -> Spec:
-        """The sizes to build the encoding with. draw: selects random positions; None: those of the last draw."""
+        """Return the sizes to build the encoding with. draw: selects random positions; None: those of the last draw."""
         most = self.config.position_range
         if most is not None and length > most:
             has = f"the {most} that positions={self.config.positions!r} has"
@@ -158,12 +158,14 @@ class ModelEncoding:
         return values
 
     def _name(self, scheme: str, parameter: str, layer: int | None = None) -> str:
-        """The name of a parameter in the model."""
+        """Return the name of a parameter in the model."""
         name = f"encoding.{scheme}.{parameter}"
         return name if layer is None else f"layers.{layer}.{name}"
 
     def _own(self, arrays: Mapping[str, Array], layer: int) -> dict[str, Array]:
-        """The parameters of the encoding in one layer, by the encoding's names; `arrays` has the model's names."""
+        """Return the parameters of the encoding in one layer, by the encoding's names; `arrays` has the
+        model's names.
+        """
         return {key: arrays[name] for key, name in self._names[layer].items()}
 
     @cached_property
@@ -176,7 +178,7 @@ class ModelEncoding:
         ]  # fmt: skip
 
     def _find_table_factor(self) -> float:
-        """The factor of the table, one constant for all rows."""
+        """Return the factor of the table, one constant for all rows."""
         c, spec, parts = self.config, self._made_for, self._of_layers[0]
         wanted = {"defined": None, "rms": math.sqrt(c.width / 2), "unit": 1.0}[c.table_scale]
         if wanted is None or "table" not in combined.slot_shapes(parts, spec):
@@ -191,7 +193,7 @@ class ModelEncoding:
     def slots(
         self, length: int, parameters: Mapping[str, Array], draw: int = 0, *, training: bool = False
     ) -> dict[str, Any]:
-        """The filled slots at this length.
+        """Return the filled slots at this length.
 
         The next call with the same length reuses the arrays. If that call fills the arrays again, it returns a new
         dict, by which callers notice the change.
@@ -229,16 +231,18 @@ class ModelEncoding:
             slots["table"] *= self.table_factor
 
     def _different(self) -> Collection[tuple[Part, ...]]:
-        """The different sets of encodings that layers have."""
+        """Return the different sets of encodings that layers have."""
         return {tuple(part.scheme for part in own): own for own in self._of_layers}.values()
 
     def _filled_by(self, parts: Sequence[Part], spec: Spec, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
-        """The slots among `arrays` that these encodings fill: all of them, unless layers have different encodings."""
+        """Return the slots among `arrays` that these encodings fill. If all layers have the same encodings, these are
+        all slots.
+        """
         own = combined.slot_shapes(parts, spec) if self._patterned else arrays
         return [(slot, array) for slot, array in arrays.items() if slot in own]
 
     def _allocated(self, spec: Spec) -> dict[str, Any]:
-        """Arrays for all slots. A slot has neutral entries in the layers that do not have this slot."""
+        """Return arrays for all slots. A slot has neutral entries in the layers that do not have this slot."""
         filled = (combined.allocate(parts, spec) for parts in self._different())
         arrays: dict[str, Any] = {slot: array for own in filled for slot, array in own.items()}
         for slot in self.layered:
@@ -255,14 +259,14 @@ class ModelEncoding:
 
     @cached_property
     def _of_scores(self) -> dict[str, float]:
-        """The settings of the model that act on scores as slots do."""
+        """Return the settings of the model that act on scores as slots do."""
         both = {"scale": self.config.score_scale, "softcap": self.config.score_softcap}
         return {slot: value for slot, value in both.items() if value is not None}
 
     def pull(
         self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
     ) -> None:
-        """Add the gradients of the encoding's parameters to `gradients`.
+        """Compute the gradients of the encoding's parameters from those of its slots, and add them to `gradients`.
 
         dslots: gradients of the slots, as they were last filled for this length.
         """
@@ -278,7 +282,7 @@ class ModelEncoding:
             combined.add_gradients(parts, spec, self._own(parameters, layer), mine, self._own(gradients, layer))
 
     def shifts(self, lengths: Array, batch: int, step: int) -> Array:
-        """The row of the table at which each sequence of a training step begins, (B,); (1,) if all begin at row 0.
+        """Return the first row of the table of each sequence of a training step, (B,); (1,) if all begin at row 0.
 
         lengths: the length of each sequence, or one length for all.
         """
@@ -289,14 +293,16 @@ class ModelEncoding:
         return Draws(Stream(self.config.seed, "offsets", step)).integers(spare, (batch,))
 
     def placed(self, x: Array, lengths: Array, *, step: int | None = None, **_: Any) -> Placed:
-        """The first row of the table for each sequence; its other rows follow. step: number of a training step."""
+        """Return the first row of the table for each sequence; its other rows follow. step: number of a
+        training step.
+        """
         first = np.zeros(1, np.int64) if step is None else self.shifts(lengths, len(x), step)
         return Placed(first[None, :, None], None, None)
 
     # ------------------------------------------------------------------------------------------------------- reference
 
     def reference_slots(self, length: int, parameters: Mapping[str, Array]) -> list[dict[str, Any]]:
-        """The slots of every layer, computed with the NumPy formulas in float64."""
+        """Return the slots of every layer, computed with the NumPy formulas in float64."""
         spec, layers = replace(self._spec(length), dtype=np.dtype(np.float64)), list[dict[str, Any]]()
         for layer, parts in enumerate(self._of_layers):
             if layer and not self.layered:
@@ -318,7 +324,7 @@ class ModelEncoding:
     def reference_loss_and_grads(
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None, factors: Any = None
     ) -> tuple[float, dict[str, Array]]:
-        """The model's loss and gradients, including those of the encoding, from `fastpe.reference`.
+        """Return the model's loss and gradients, including those of the encoding, computed by `fastpe.reference`.
 
         Only the functions that turn gradients of slots into gradients of the encoding's parameters are compiled.
         `parameters` and the model of this encoding must be float64. `factors` are dropout factors, as
@@ -338,7 +344,7 @@ class ModelEncoding:
     def reference_gradient_sizes(
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None
     ) -> dict[str, Array]:
-        """For each entry of the gradients, the sum of the absolute values of its terms: a scale for the entry's error.
+        """Return, for each entry of the gradients, the sum of the absolute values of its terms: a scale for its error.
 
         For the encoding's parameters, `pull` is applied to the sums for the slots, multiplied by random signs, because
         the errors of slots have random signs too. The scale is the largest absolute result of several draws of signs.
@@ -357,7 +363,7 @@ class ModelEncoding:
         return {name: np.abs(np.asarray(array)) for name, array in found.items()}
 
     def joined(self, of_layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-        """Join the slots' gradients of each layer into the gradients of the learned slots that `pull` takes."""
+        """Join the slots' gradients of all layers into one array for each learned slot, the form that `pull` takes."""
         found = {}
         for slot in self.learned:
             each = [np.asarray(own[slot]) for own in of_layers if slot in own]

@@ -1,4 +1,4 @@
-"""The encoding of a model whose positions follow from tokens by a rule. What its slots contain:
+"""The encoding of a model whose positions follow from tokens by a rule. These are the contents of its slots:
 
 table     all rows that the rule may select; each token uses the row that the rule selects
 angles    the angles of the usual positions; if the rule applies to rotations, each token uses the row that the rule
@@ -84,14 +84,16 @@ class EncodingByRule:
             raise ValueError(f"{cannot}: the rule chooses rows of a table, and {config.encoding!r} has none")
 
     def _steps(self, parts: Sequence[Part], spec: Spec) -> dict[str, tuple[float, ...]]:
-        """The slopes of each term whose biases a causal model computes from the numbers of segments."""
+        """Return the slopes of each term of the encoding whose bias a causal model computes from the numbers of
+        segments.
+        """
         if not (isinstance(self._rule, Segments) and self.config.causal):
             return {}
         found = {part.scheme: part.encoding.column(spec, **part.options) for part in parts}
         return {scheme: slopes for scheme, slopes in found.items() if slopes is not None}
 
     def _gates(self, steps: Mapping[str, tuple[float, ...]]) -> tuple[LayerGate | None, ...]:
-        """The gates of the layers; if there are slopes (from `_steps`), gates that apply them.
+        """Return the gates of the layers. If `steps` has slopes, these are gates that apply the slopes.
 
         Raises
         ------
@@ -142,7 +144,7 @@ class EncodingByRule:
         self, x: Array, lengths: Array, *, step: int | None = None, state: Array | None = None, before: int = 0,
         length: int | None = None,
     ) -> Placed:  # fmt: skip
-        """The rows of the table and of the rotations that each token uses.
+        """Return the rows of the table and of the rotations that each token uses.
 
         Parameters
         ----------
@@ -225,12 +227,12 @@ class EncodingByRule:
 
 
 def encoding_of(config: ModelConfig) -> ModelEncoding | EncodingByRule:
-    """The encoding of a model with these settings."""
+    """Return the encoding of a model with these settings."""
     return ModelEncoding(config) if config.rule is None else EncodingByRule(config)
 
 
 def _only(config: ModelConfig, kept: Collection[str], train_length: int, encoding_length: int | None) -> ModelConfig:
-    """The settings with only the terms `kept` of the encoding, and with the usual positions."""
+    """Return the settings with only the terms `kept` of the encoding, and with the usual positions."""
     items = [
         "+".join(term for term in (each.strip() for each in item.split("+")) if term in kept) or "nope"
         for item in expanded("encoding", config.encoding)

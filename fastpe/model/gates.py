@@ -32,7 +32,7 @@ def of_layers(
     parts: Sequence[Sequence[Part]], config: ModelConfig, learned: Mapping[str, Collection[str]],
     named: Callable[[str, str, int], str], shapes: Sequence[Mapping[str, tuple[int, ...]]],
 ) -> tuple[LayerGate | None, ...]:  # fmt: skip
-    """The gates of each layer, given its parts.
+    """Return the gates of each layer, given its parts.
 
     learned: for each part, the parameters that differ between layers. named: returns the model's name of a parameter.
     shapes: the shapes of the slots, for each set of encodings that layers have.
@@ -106,7 +106,7 @@ class Made(NamedTuple):
 
 
 def made_by(gates: Sequence[LayerGate | None], places: Mapping[str, Place], heads: int) -> Made:
-    """The gates of the layers for kernels, given start, shape and strides of every parameter."""
+    """Return the gates of the layers for kernels, given start, shape and strides of every parameter."""
     found = [gate for gate in gates if gate is not None]
     slopes = next((gate.slopes for gate in found if gate.slopes), (0.0,) * heads)
     frequencies = next((gate.frequencies for gate in found if gate.frequencies), ())

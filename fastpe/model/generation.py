@@ -1,8 +1,8 @@
 """Text generation: token after token, each drawn from the model's prediction.
 
 Keys and values of the sequence are cached, so that every token passes through the model once. If the encoding's slots
-for a longer sequence begin with its slots for a shorter one, the result is the same as if the whole sequence were read
-again for each token. Otherwise (for example, if positions are scaled by the length), it is read again, without a cache.
+for a longer sequence begin with its slots for a shorter one, the result is the same as without a cache. Otherwise (for
+example, if positions are scaled by the length), no cache is used: the whole sequence is read again for each token.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Generation:
         self.cached = validation.truth("cache", cache) and begins_alike(model, len(self.prompt), total - 1)
 
     def __iter__(self) -> Iterator[int]:
-        """The tokens, each as soon as it is drawn."""
+        """Yield the tokens, each as soon as it is drawn."""
         step = self._kept if self.cached else self._uncached
         text = self.prompt.tolist()
         for place, logits in zip(range(self._length), step(text), strict=False):
@@ -146,7 +146,9 @@ class Generation:
             yield token
 
     def _kept(self, text: list[int]) -> Iterator[Array]:
-        """The logits after a growing text, with cached keys and values."""
+        """Yield the logits after a growing text, which the caller extends after each step. Keys and
+        values are cached.
+        """
         model, done, state = self.model, 0, None
         with model._lock:
             writer = model._writer(len(text) + self._length - 1, min(len(text), _ROWS))
@@ -183,7 +185,7 @@ class Writing(Passes):
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """Maps tokens to text, for a model that was trained on text; None if unknown."""
+        """The vocabulary, which converts tokens to text, of a model that was trained on text; None if unknown."""
         return self._vocabulary
 
     @vocabulary.setter
@@ -267,7 +269,7 @@ class Writing(Passes):
         return self._vocabulary.continuation(written)
 
     def encoded(self, name: str, text: str) -> Array:
-        """The tokens of a text, (n,) integers. name: name of the argument, for errors.
+        """Return the tokens of a text, (n,) integers. name: name of the argument, for errors.
 
         Raises
         ------
@@ -292,7 +294,7 @@ class Writing(Passes):
 
 
 def begins_alike(model: Passes, first: int, last: int) -> bool:
-    """Whether the slots for `last` positions begin with the slots for fewer positions, down to `first`.
+    """Whether the slots for `last` positions begin with the slots for fewer positions, for any number from `first` on.
 
     Only some lengths are compared: the shortest ones, the longest, those near the training length, and one in between.
     They are enough, because an encoding that scales positions by the length does so at all lengths, or at all lengths
@@ -311,14 +313,14 @@ def _begins(shorter: Mapping[str, Any], longer: Mapping[str, Any], length: int) 
 
 
 def _alike(x: Any, y: Any) -> bool:
-    """Whether two arrays are equal. Real numbers may differ by a few roundings, as fills for different lengths do."""
+    """Whether two arrays are equal. Real numbers may differ by a few rounding errors, as fills for two lengths do."""
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
         return np.array_equal(x, y)
     return x.shape == y.shape and bool(np.abs(x - y).max() <= _ROUNDINGS * np.finfo(x.dtype).eps * np.abs(y).max())
 
 
 def _seen(slot: str, array: Any, length: int) -> Any:
-    """The entries of a slot that the first `length` positions of a causal model read."""
+    """Return the entries of a slot that the first `length` positions of a causal model read."""
     if slot in ("table", "qk_table", "angles", "growth"):
         return array[..., :length, :]
     if slot == "row_scale":

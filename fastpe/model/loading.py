@@ -15,7 +15,7 @@ from fastpe.text.vocabulary import Vocabulary
 
 
 def read(path: Path) -> Transformer:
-    """The model in a file that `model_file.write` wrote.
+    """Return the model in a file that `model_file.write` wrote.
 
     Raises
     ------
@@ -47,7 +47,9 @@ def read(path: Path) -> Transformer:
 
 
 def _tokenizer(file: TensorFile) -> bytes:
-    """The content of the model's tokenizer, if it is in the same folder: without it, the model still reads tokens."""
+    """Return the content of the model's tokenizer if it is in the same folder. Without it, the model still reads
+    tokens.
+    """
     try:
         return subwords.kept(file.path.parent, file.facts["vocabulary"].get("sha256", ""))
     except (ValueError, OSError):  # that of another model
@@ -55,7 +57,9 @@ def _tokenizer(file: TensorFile) -> bytes:
 
 
 def of(file: TensorFile, config: ModelConfig) -> Transformer:
-    """The model of this configuration with the tensors of a file; sizes are compared before memory is allocated."""
+    """Return the model of this configuration with the tensors of a file. Sizes are compared before
+    memory is allocated.
+    """
     try:
         model_file.check_sizes(file, config)
         model = Transformer(config)

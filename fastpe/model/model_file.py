@@ -56,7 +56,7 @@ def check_sizes(file: TensorFile, config: ModelConfig) -> None:
 
 
 def shapes_of(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Shape of every parameter of the model, by name, without building the model."""
+    """Return the shape of every parameter of the model, by name, without building the model."""
     expected = parameter_shapes(config)
     for part in registry.parse_all(config.encoding, config.options):
         spec = config.spec_of(part, 1)

@@ -1,4 +1,4 @@
-"""The layout of a model's parameters: one flat array for all of them, and another for their transposes."""
+"""The layout of a model's parameters: one flat array for all of them, and another for the transposed matrices."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,14 +23,14 @@ _OF_GRADIENTS = (  # offsets that `fastpe.model.scratch` sets
     "table", "slots", "qk_table", "taps", "angles", "row_scale", "rotors", "polar", "mlp_in", "mlp_bias", "mlp_out",
     "projection", "readout",
 )  # fmt: skip
-_PROJECTED = ("query", "key", "value")  # three maps whose columns form one matrix
+_PROJECTED = ("query", "key", "value")  # the columns of these three weight matrices form one matrix
 _HEAD_NORMS = ("query_norm", "key_norm")
 _NORMS = ("norm1", "norm2", "post_norm1", "post_norm2")
-_WIDENED = ("in", "gate")  # the two maps of a gated activation, whose columns also form one matrix, the gate first
+_WIDENED = ("in", "gate")  # two matrices of a gated activation, whose columns form one matrix, the gate first
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Shape of every parameter of the model by name, without those of its encoding. A matrix is (in, out).
+    """Return the shape of every parameter of the model by name, except those of its encoding. A matrix is (in, out).
 
     Examples
     --------
@@ -80,8 +80,8 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 class Parameters:
     """All parameters of a model in one flat array.
 
-    The query, key and value maps of a layer are columns of one matrix, so that one product computes all three; the same
-    holds for the two maps of a gated activation.
+    The weight matrices of a layer's query, key and value projections are columns of one matrix, so that one product
+    computes all three. The same holds for the two input matrices of a gated activation.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class Parameters:
     def _place(
         self, name: str, shape: tuple[int, ...], config: ModelConfig
     ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Start, shape and strides (in elements) of a parameter."""
+        """Return start, shape and strides (in elements) of a parameter."""
         match name.split("."):
             case ["layers", layer, "attention", "query" | "key" | "value" as which, kind]:
                 widths = projected_widths(config)
@@ -184,7 +184,7 @@ class Parameters:
         return self.offsets.layers + int(layer) * self.offsets.layer_stride + start
 
     def views_of(self, flat: Array, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Views by name (all, or those given) into a flat array of this layout, such as gradients or moments."""
+        """Return views by name (all, or those given) into a flat array of this layout, such as gradients or moments."""
         size, views = flat.itemsize, {}
         for name in self._places if names is None else names:
             start, shape, strides = self._places[name]
@@ -266,7 +266,7 @@ class Views(dict[str, Array]):
         return self
 
     def setdefault(self, name: str, default: Any = None) -> Array:
-        """The array with this name. An unknown name raises an error, because no array can be added."""
+        """Return the array with this name. An unknown name raises an error, because no array can be added."""
         if name not in self:
             self.update({name: default})
         return self[name]
@@ -281,11 +281,11 @@ class Views(dict[str, Array]):
 
 
 class Transposes:
-    """Memory for transposed matrices, and the panels in which they are transposed (see `kernels.model.batch`).
+    """Memory for transposed matrices, and the panels (groups of rows) that are transposed one by one.
 
-    They are the matrices of all layers, and that of the head or, if the head is tied, of the token embedding.
+    The matrices are those of all layers, and that of the head or, if the head is tied, of the token embedding.
 
-    In bfloat16, the matrices of the layers are packed, both as they are and transposed.
+    In bfloat16, the matrices of the layers are packed, both as they are and transposed (see `kernels.model.batch`).
     """
 
     def __init__(self, config: ModelConfig, offsets: model_memory.Offsets) -> None:
@@ -329,41 +329,43 @@ class Transposes:
 
 
 def inner_width(config: ModelConfig) -> int:
-    """Columns of the first feed-forward map: those of two maps if one is a gate."""
+    """Return the number of columns of the first feed-forward matrix: those of two matrices if the
+    activation is gated.
+    """
     return config.hidden * (1 + (config.activation in GATED))
 
 
 def projected_widths(config: ModelConfig) -> tuple[int, int, int]:
-    """Columns of the maps to queries, keys and values."""
+    """Return the numbers of columns of the query, key and value projections."""
     of_keys = config.key_value_heads * config.head_width
     return config.heads * config.head_width, of_keys, of_keys
 
 
 def qk_norm_widths(config: ModelConfig) -> tuple[int, int]:
-    """Size of the weights by which normalised queries and keys are multiplied; 0 if they are not normalised."""
+    """Return the sizes of the weights that multiply normalised queries and keys; 0 if they are not normalised."""
     widths = {None: (0, 0), "head": (config.head_width,) * 2, "all": projected_widths(config)[:2]}
     return widths[config.qk_norm]
 
 
 def norms_of(config: ModelConfig) -> tuple[str, ...]:
-    """Names of the norms of a layer, without those of queries and keys."""
+    """Return the names of the norms of a layer, without those of queries and keys."""
     if config.norm == "none":
         return ()
     return {"before": _NORMS[:2], "after": _NORMS[2:], "both": _NORMS}[config.norm_placement]
 
 
 def rounded(count: int) -> int:
-    """`count` elements, rounded up to whole cache lines."""
+    """Return `count` elements, rounded up to whole cache lines."""
     return -(-count // ALIGN) * ALIGN
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a contiguous array."""
+    """Return the strides, in elements, of a contiguous array."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def sum_in_order(groups: Array) -> Array:
-    """The sum of the rows, added from first to last, in the order of Adam's kernel."""
+    """Return the sum of the rows, added from first to last, in the order of Adam's kernel."""
     summed: Array = groups[0].copy()
     for group in groups[1:]:
         summed += group

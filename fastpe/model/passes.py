@@ -1,4 +1,4 @@
-"""A model's memory and passes: calls of the kernels on checked inputs, one at a time."""
+"""A model's memory, and its forward and backward passes: calls of the kernels on checked inputs, one at a time."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ _PANEL, _PAD = 1024, 16  # rows of a tied embedding that are transposed at a tim
 
 
 class Writer(NamedTuple):
-    """State of a sequence during generation: keys and values in the scratch memory, and the last logits."""
+    """State of a sequence during generation: scratch memory with the cached keys and values, and the last logits."""
 
     scratch: Scratch
     position: Position
@@ -49,7 +49,9 @@ class Prepared(NamedTuple):
 
 
 class Passes:
-    """Base class of `Transformer` with its memory and its passes. Callers of the private methods hold the lock."""
+    """Base class of `Transformer` with its memory and its forward and backward passes. Callers of the private methods
+    hold the lock.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         self._config, self._dtype = config, np.dtype(config.dtype)
@@ -66,13 +68,13 @@ class Passes:
 
     @property
     def nbytes(self) -> int:
-        """Size of the model in bytes: parameters, their transposes, and the memory that its calls use."""
+        """Size of the model in bytes: parameters, transposed matrices, and the memory that its calls use."""
         with self._lock:
             kept = (array for work in self._kept.values() for array in (work.workspaces, work.gradients))
             return sum(array.nbytes for array in (self._layout.flat, self._transposes.flat, *kept))
 
     def slots(self, length: int) -> dict[str, Any]:
-        """Copies of the slots that the encoding fills for a sequence length.
+        """Return copies of the slots that the encoding fills for a sequence length.
 
         Parameters
         ----------
@@ -179,7 +181,9 @@ class Passes:
         return Prepared(workers, work, work.position(slots, placed.spans), placed.rows)
 
     def _empty(self, what: str, rows: Array, values: int) -> Array:
-        """An array for so many values for each position; raises ValueError if this machine has too little memory."""
+        """Return an array for `values` numbers for each position. Raise ValueError if this machine has too little
+        memory.
+        """
         (batch, length), size = rows.shape, rows.size * values * self.dtype.itemsize
         validation.room(f"{what} of {batch} sequences with length={length}", size, "need")
         return np.empty((batch, length * values), self.dtype)
@@ -233,8 +237,10 @@ class Passes:
         )  # fmt: skip
 
     def _head(self) -> Array:
-        """The matrix of the head, flattened by rows. If the head is tied, it is a copy, whose rows have `_PAD` unused
-        elements at their ends: products take twice as long if the rows of a matrix are a multiple of 4 KiB apart."""
+        """Return the matrix of the head, flattened by rows. If the head is tied, it is a copy, whose rows have `_PAD`
+        unused elements at their ends: products take twice as long if the rows of a matrix are a multiple of 4 KiB
+        apart.
+        """
         views = self._layout.views
         if not self.config.tied:
             return views["head.weight"].ravel()
@@ -248,7 +254,7 @@ class Passes:
     def _gradients(
         self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int, update: Update | None = None
     ) -> tuple[float, Array]:
-        """The loss, and the gradients of each group (groups, stride), which the caller must sum in order.
+        """Return the loss, and the gradients of each group (groups, stride), which the caller must sum in order.
 
         The gradients are valid until the next call. If `update` is given, the parameters are updated as well.
         """
@@ -286,11 +292,11 @@ class Passes:
         return float(losses.sum()), gradients
 
     def _groups(self, batch: int, lengths: Array) -> Array:
-        """Index of the first sequence of each group of a batch, followed by the batch size.
+        """Return the index of the first sequence of each group of a batch, followed by the batch size.
 
-        All groups have about the same number of positions. Groups depend only on shapes and lengths, so that results do
-        not depend on the number of threads. More groups allow more threads, but every group adds work and memory, and
-        the memory should fit into common caches.
+        The gradients of a group are summed separately. All groups have about the same number of positions. Groups
+        depend only on shapes and lengths, so that results do not depend on the number of threads. More groups allow
+        more threads, but every group adds work and memory, and the memory should fit into common caches.
         """
         same = lengths.size == 1
         rows = int(lengths[0]) * batch if same else int(lengths.sum())
@@ -304,7 +310,7 @@ class Passes:
         return np.unique(np.searchsorted(before, rows * shares // most))
 
     def _writer(self, length: int, rows: int) -> "Writer":
-        """Memory for one sequence of this length; at most `rows` positions pass through the model at a time."""
+        """Return memory for one sequence of this length. At most `rows` positions pass through the model at a time."""
         slots = self._encoding.slots(length, self._layout.views)
         work = Scratch.make(
             self.config, self._layout, length, 1, 0, slots, self._encoding.layered, self._encoding.learned, rows
@@ -315,7 +321,7 @@ class Passes:
         return Writer(work, work.position(slots, spans), logits, self._head())
 
     def _place(self, writer: "Writer", tokens: Array, before: int, state: Array | None) -> tuple[Array, Array | None]:
-        """The rows of the next tokens, (1 or 2, 1, n), and the state of the rule after these tokens; see `Placed`.
+        """Return the rows of the next tokens, (1 or 2, 1, n), and the state of the rule after them; see `Placed`.
 
         before: number of earlier tokens. state: state of the rule after the earlier tokens.
         """
@@ -327,7 +333,9 @@ class Passes:
         return np.broadcast_to(placed.rows, (len(placed.rows), 1, len(tokens))), placed.state
 
     def _extend(self, writer: "Writer", tokens: Array, rows: Array, before: int) -> Array:
-        """The logits after some tokens of a sequence whose first `before` tokens already passed through the model."""
+        """Return the logits after some tokens of a sequence whose first `before` tokens already passed through the
+        model.
+        """
         self._forward(
             1, writer.scratch, writer.position, tokens.astype(self.dtype)[None], np.full(1, len(tokens)),
             np.array(rows, order="C"), Asked.logits(writer.logits[None], before), writer.head,

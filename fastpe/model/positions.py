@@ -40,7 +40,7 @@ _MOST_TOKEN = 2**24
 
 @dataclass(frozen=True)
 class Digits:
-    """Abacus (McLeish et al. 2024, arXiv:2405.17399): 1, 2, ... along a run of digits, 0 for all other tokens.
+    """Abacus (McLeish et al. 2024, arXiv:2405.17399): positions 1, 2, ... in a run of digits, 0 for all other tokens.
 
     In a training step one number of 0 .. most is added to the positions of all digits.
     """
@@ -98,7 +98,7 @@ class Coupled:
 class Documents:
     """The position within a document, for table and rotations; attention stays within a document.
 
-    A separator is the last token of its document, or, with `first`, the first.
+    A separator is the last token of its document; with `first`, it is the first token.
     """
 
     separators: tuple[int, ...]
@@ -117,7 +117,7 @@ class Segments:
     """BiPE (He et al. 2024, arXiv:2401.16421): a position within the segment, and the number of earlier segments.
 
     The table has the position within the segment, at most DIGIT_ROWS - 1. Rotations, and ALiBi in a causal model, have
-    the number of earlier segments. A separator is the last token of its segment, or, with `first`, the first.
+    the number of earlier segments. A separator is the last token of its segment; with `first`, it is the first token.
     """
 
     separators: tuple[int, ...]
@@ -136,7 +136,7 @@ Rule = Digits | Coupled | Documents | Segments
 
 
 def canonical(value: Any, train_length: int) -> str:
-    """The setting in its canonical spelling.
+    """Return the setting in its canonical spelling.
 
     >>> canonical("digits:020:0,1,2,3", 10), canonical("random:64", 50)
     ('digits:20:0-3', 'random:64')
@@ -157,7 +157,7 @@ def canonical(value: Any, train_length: int) -> str:
 
 @cache
 def rule_of(positions: str) -> Rule | None:
-    """The rule in a setting, or None if positions do not follow from tokens.
+    """Return the rule in a setting, or None if positions do not follow from tokens.
 
     >>> rule_of("documents:10")
     Documents(separators=(10,), first=False)
@@ -246,7 +246,7 @@ def _number(text: str) -> int | None:
 
 
 def _tokens(text: str) -> tuple[int, ...] | None:
-    """The tokens of "3,5-7", ascending; None if it is not such a list."""
+    """Return the tokens of a list such as "3,5-7", ascending; None if the text is not such a list."""
     found: set[int] = set()
     for item in text.split(","):
         first, dash, last = item.partition("-")

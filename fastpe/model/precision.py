@@ -6,12 +6,12 @@ from fastpe.model.config import ModelConfig
 
 
 def isa_of(config: ModelConfig) -> Isa | None:
-    """The instruction set for products of operands rounded to bfloat16; None if nothing is rounded."""
+    """Return the instruction set for products of operands rounded to bfloat16; None if nothing is rounded."""
     return isa.fastest() if config.precision == "bfloat16" else None
 
 
 def remarks(config: ModelConfig) -> tuple[str, ...]:
-    """Remarks for users of this precision on this machine.
+    """Return remarks for users of this precision on this machine.
 
     Examples
     --------

@@ -21,7 +21,7 @@ class Schedule:
     Attributes
     ----------
     summary : str
-        Describes the layers, and what the released model does with positions but these settings leave out.
+        Describes the layers, and the handling of positions in the released model that these settings leave out.
     source : str
         Where the settings come from.
     encoding : str
@@ -142,7 +142,7 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """The name and the settings of a schedule in a command line, such as "gemma3" or "gemma3:64".
+    """Return the name and the settings of a schedule in a command line, such as "gemma3" or "gemma3:64".
 
     >>> parse("gemma2:8")[1]["sight"]
     'window:8,all'

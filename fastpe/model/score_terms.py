@@ -20,17 +20,17 @@ LAYERED = frozenset(READ_BY_TILES) | {*OF_CONTENT, *NETWORK}
 
 
 def with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
-    """The slots. A leading axis of layers is added to those that act in every layer and do not have this axis yet."""
+    """Return the slots. Those that act in every layer get a leading axis of layers if they do not have it yet."""
     return {slot: x[None] if slot in LAYERED and slot not in layered else x for slot, x in slots.items()}
 
 
 def scored(slots: Mapping[str, Any]) -> dict[str, Array]:
-    """The arrays that attention reads, with a leading axis of layers."""
+    """Return the arrays that attention reads, with a leading axis of layers."""
     return {slot: slots[slot] for slot in READ_BY_TILES if slot in slots}
 
 
 def options_of(slots: Mapping[str, Any]) -> Options:
-    """The options of attention that are not arrays."""
+    """Return the options of attention that are not arrays."""
     return Options(rectify=int(slots.get("rectify", False)), softcap=float(slots.get("softcap", 0.0)))
 
 

@@ -48,7 +48,7 @@ from fastpe.model.score_terms import (
 
 Array = np.ndarray[Any, Any]
 
-_MOST_COMPOSED = 2**18  # largest number of elements of a fused map: it should fit into a core's cache
+_MOST_COMPOSED = 2**18  # largest number of elements of a fused matrix: it should fit into a core's cache
 
 # slots that kernels read in place
 _IN_PLACE = frozenset({*READ_BY_TILES, *INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
@@ -66,14 +66,14 @@ class Update(NamedTuple):
 
     @classmethod
     def none(cls, dtype: np.dtype[Any]) -> "Update":
-        """No update."""
+        """Return an `Update` with which the kernel updates no parameters."""
         nothing = np.empty(0, dtype)
         return cls(np.empty((2, 0), dtype), nothing, np.empty((0, 3), np.int64), np.empty(0), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Scratch memory, allocated once per length, number of workers and direction.
+    """Scratch memory, allocated once for each length, number of workers, and kind of call (with gradients or without).
 
     A row of `gradients` holds the gradients of one group: those of the parameters, then those of the slots.
     """
@@ -170,7 +170,7 @@ class Scratch:
         )  # fmt: skip
 
     def position(self, slots: Mapping[str, Any], spans: Array | None = None) -> model_memory.Position:
-        """The slots as kernels take them. Unused slots are placeholder arrays that are not read.
+        """Return the slots as kernels take them. Unused slots are placeholder arrays that are not read.
 
         spans : (layers or 1, B, N, 2) integers, for a call in which the keys that a query sees depend on the sequence.
         """
@@ -216,13 +216,13 @@ class Scratch:
         )  # fmt: skip
 
     def _numbers_of(self, given: Arrays) -> Array:
-        """The table of slots with the addresses of these arrays."""
+        """Return the table of slots with the addresses of these arrays."""
         numbers = self.numbers.copy()
         numbers[:, SIZES:] = given.table[:, SIZES:]
         return numbers
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
-        """The gradients of the wanted slots, summed in order over the first `groups` groups."""
+        """Return the gradients of the wanted slots, summed in order over the first `groups` groups."""
         found, n, start = {}, self.sizes.length, self.offsets_of_slots
         for slot, shape in self.shapes.items():
             size = math.prod(shape)
@@ -299,16 +299,17 @@ def _sizes(
 def fused_ends(
     config: ModelConfig, length: int, slots: Collection[str], *, gated: bool = False
 ) -> dict[str, Any]:  # fmt: skip
-    """Which ends of the model are fused into one map in a training step (`kernels.model.fused_embedding_and_head`).
+    """Return whether the embedding (input) and the head (output) are fused with a layer in a training step.
 
+    To fuse them means to replace two consecutive matrices by their product (`kernels.model.fused_embedding_and_head`).
     If the model has residual connections and no optional parts (`ModelConfig.optional_parts`), and products are not
     rounded (`precision`), these can be fused:
 
-    - The input. The fused map has a row for each token and for each position, and so do its gradients in every group.
-      This requires that no norm, dropout or convolution (`taps`) follows the embedding, that queries and keys have no
-      separate table (`qk_table`), that no layer has a gate, and that all sequences begin at the first row of the table.
-      The map must also be small: it has at most `_MOST_COMPOSED` elements, and at most twice as many tokens as
-      positions.
+    - The input. The fused matrix has a row for each token and for each position, and so do its gradients in every
+      group. This requires that no norm, dropout or convolution (`taps`) follows the embedding, that queries and keys
+      have no separate table (`qk_table`), that no layer has a gate, and that all sequences begin at the first row of
+      the table. The matrix must also be small: it has at most `_MOST_COMPOSED` elements, and at most twice as many
+      rows for tokens as for positions.
     - The output of a model of numbers, if neither dropout nor a norm precedes the head.
 
     Examples
@@ -330,14 +331,16 @@ def fused_ends(
 
 
 def _factors(angles: Array, half: int, dtype: Any) -> Array:
-    """The factors with which `kernels.rows.rotate` rotates rows, forward and back."""
+    """Return the factors with which `kernels.rows.rotate` rotates rows, forward and back."""
     found = np.empty((3, angles.size * (1 if half else 2)), dtype)
     make_factors(np.ascontiguousarray(angles, np.float64).reshape(-1), half > 0, found)
     return found
 
 
 def _circles(phases: Array, dtype: Any) -> Array:
-    """Cosines and sines for the queries, whose phases are 0, then those for the keys, whose phases are `phases`."""
+    """Return cosines and sines for the queries, whose phases are 0, then those for the keys, whose
+    phases are `phases`.
+    """
     own = np.stack([np.cos(phases.astype(np.float64)), np.sin(phases.astype(np.float64))], axis=-2)
     return np.concatenate([[1.0] * phases.shape[-1], [0.0] * phases.shape[-1], own.ravel()]).astype(dtype)
 
@@ -349,7 +352,7 @@ def _gradient_shape(slot: str, shape: tuple[int, ...], length: int) -> tuple[int
 def _one_after_the_other(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
     """Lay out arrays of these shapes one after the other, each from the start of a cache line.
 
-    Returns the start of each array, and the end of the last one.
+    Return the start of each array, and the end of the last one.
     """
     starts, end = {}, 0
     for slot, shape in shapes.items():
@@ -359,7 +362,9 @@ def _one_after_the_other(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[st
 
 
 def _places(starts: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> Array:
-    """For the gradients of attention's slots: start, strides of layers and of heads, and the size for one head."""
+    """Return, for the gradients of attention's slots: start, strides of layers and of heads, and the
+    size for one head.
+    """
     places = np.zeros((len(ROWS), 4), np.int64)
     for number, slot in enumerate(ROWS):
         if slot in starts:

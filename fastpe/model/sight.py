@@ -17,7 +17,7 @@ _MOST = 2**27  # positions
 
 
 def canonical(value: Any) -> str:
-    """The pattern in its shortest spelling.
+    """Return the pattern in its shortest spelling.
 
     >>> canonical("window:08, window:8,all")
     'window:8*2,all'
@@ -45,7 +45,7 @@ def _one(item: str, value: Any) -> str:
 
 
 def of_layers(pattern: str, layers: int) -> tuple[str, ...]:
-    """What each of `layers` layers sees: the pattern, repeated as needed.
+    """Return what each of `layers` layers sees: the pattern, repeated as needed.
 
     >>> of_layers("window:8*2,all", 4)
     ('window:8', 'window:8', 'all', 'window:8')
@@ -55,7 +55,7 @@ def of_layers(pattern: str, layers: int) -> tuple[str, ...]:
 
 
 def bounds(item: str, i: Any, length: int, *, causal: bool) -> tuple[Any, Any]:
-    """The first key that query i sees, and the last one plus 1. i: an integer, or an array of integers.
+    """Return the first key that query i sees, and the last one plus 1. i: an integer, or an array of integers.
 
     >>> bounds("chunks:4", 5, 20, causal=False), bounds("window:3", 5, 20, causal=True)
     ((4, 8), (3, 6))
@@ -78,7 +78,7 @@ def _within(place: Any, length: int) -> Any:
 
 
 def visible_pairs(item: str, length: int, *, causal: bool) -> int:
-    """The number of pairs of a query and a key that the query sees.
+    """Return the number of pairs of a query and a key that the query sees.
 
     >>> visible_pairs("all", 4, causal=True), visible_pairs("window:2", 4, causal=False)
     (10, 10)
@@ -90,7 +90,7 @@ def visible_pairs(item: str, length: int, *, causal: bool) -> int:
 
 
 def spans(pattern: str, layers: int, length: int, *, causal: bool) -> Any:
-    """For each layer and query, the first key that the query sees, and the last one plus 1.
+    """Return, for each layer and query, the first key that the query sees, and the last one plus 1.
 
     The result is (layers, N, 2) int64, or None if every layer sees all keys.
 

@@ -52,7 +52,9 @@ class Places(NamedTuple):
 
 
 def follow(rule: Rule, tokens: Array, state: Array | None = None) -> Places:
-    """The positions of tokens (B, N), without random shifts. state: state of the rule after the preceding tokens.
+    """Return the positions of tokens (B, N), without random shifts.
+
+    state: state of the rule after the preceding tokens.
 
     Examples
     --------
@@ -70,7 +72,7 @@ def follow(rule: Rule, tokens: Array, state: Array | None = None) -> Places:
 
 
 def _runs(inside: Array, before: Array | None) -> Array:
-    """Length of the unbroken run of `inside` that ends at each token, (B, N)."""
+    """Return the length of the unbroken run of `inside` that ends at each token, (B, N)."""
     places = np.arange(inside.shape[1])
     first = np.zeros(len(inside), np.int64) if before is None else before
     outside = np.where(inside, -1 - first[:, None], places)
@@ -78,7 +80,9 @@ def _runs(inside: Array, before: Array | None) -> Array:
 
 
 def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Places:
-    """The state is the position and segment number of the next token, unless it begins a document or segment."""
+    """Return positions within documents or segments. The state has two numbers for the next token, its position and its
+    segment number; they are valid unless this token begins a document or segment.
+    """
     count, n = tokens.shape
     places, ends = np.arange(n), np.isin(tokens, rule.separators)
     known = np.zeros((count, 2), np.int64) if state is None else state
@@ -97,7 +101,7 @@ def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Pl
 
 
 def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
-    """The positions of tokens by position coupling.
+    """Return the positions of tokens by position coupling.
 
     The state has three numbers: the lengths of the current and of the longest run of digits, and the number of tokens
     since `equals`, which is -1 before `equals`.
@@ -128,13 +132,15 @@ def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
 
 
 def begun(rule: Rule, places: Places) -> Array:
-    """Rows of table and rotations (2, B, N) in testing."""
+    """Return the rows of the table and of the rotations in testing, (2, B, N)."""
     table = places.table + 1 if isinstance(rule, Coupled) else places.table
     return np.stack([table, places.angles]).astype(np.int64)
 
 
 def drawn(rule: Rule, places: Places, within: Array, stream: Stream) -> Array:
-    """Rows of table and rotations (2, B, N) in a training step. within (B, N): which tokens belong to sequences."""
+    """Return the rows of the table and of the rotations in a training step, (2, B, N). within (B, N): which tokens
+    belong to sequences.
+    """
     table, draws = places.table, Draws(stream)
     if isinstance(rule, Digits):
         table = np.where(table > 0, table + draws.integers(rule.most + 1, (1,))[0], 0)
@@ -145,7 +151,7 @@ def drawn(rule: Rule, places: Places, within: Array, stream: Stream) -> Array:
 
 
 def checked(rule: Rule, places: Array, within: Array, rows: int) -> Array:
-    """Rows (2, B, N), with 0 beyond the ends of sequences.
+    """Return the rows (2, B, N), with 0 beyond the ends of sequences.
 
     Raises
     ------
@@ -163,7 +169,9 @@ def checked(rule: Rule, places: Array, within: Array, rows: int) -> Array:
 
 
 def spans(places: Array, lengths: Array, length: int, sight: Array | None, *, causal: bool, before: int = 0) -> Array:
-    """The keys that each query sees within its document, (layers or 1, B, n, 2) int64: the first, and the last plus 1.
+    """Return the first key, and the last key plus 1, that each query sees within its document.
+
+    The result is (layers or 1, B, n, 2) int64.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ class Transformer(Writing):
             return _restored, (self.config, self._layout.flat.copy(), self._vocabulary)
 
     def copies(self) -> dict[str, Array]:
-        """Return copies of all parameters, all of the same training step even if another thread trains the model.
+        """Return copies of all parameters, all from the same training step, even if another thread trains the model.
 
         Returns
         -------
@@ -265,7 +265,7 @@ class Transformer(Writing):
 
 
 def _restored(config: ModelConfig, flat: Array, vocabulary: Vocabulary | None) -> Transformer:
-    """A copy of a model, for `copy` and for worker processes."""
+    """Return a copy of a model, for `copy` and for worker processes."""
     model = Transformer(config)
     model.vocabulary = vocabulary
     model._layout.flat[...] = flat

@@ -10,7 +10,8 @@ The label of `r` is the bit after it; other tokens have no label.
 **Without positions**: a causal model can solve the task, but it must learn to find the last `w`.
 
 **Options**
-- `ignore`: the probability of `i`. The source uses 0.8 in training, and 0.98 (sparse) and 0.1 (dense) in tests.
+- `ignore`: the probability of `i`. The source uses 0.8 in training, and 0.98 and 0.1 in tests: `fastpe evaluate RUN
+  --test sparse` and `--test dense`.
 
 Source: Liu et al. 2023, "Exposing attention glitches with flip-flop language modeling" (there with 512 tokens).
 """
@@ -61,5 +62,6 @@ TASK = Task(
     lengths=Lengths(least=4, step=2),
     options={"ignore": Option(0.8, "probability of an instruction to ignore", float, minimum=0.0, maximum=1.0)},
     source="Liu et al. 2023, Exposing attention glitches with flip-flop language modeling",
+    tests={"sparse": {"ignore": 0.98}, "dense": {"ignore": 0.1}},
     recipe=Recipe({"train_length": 32, "epochs": 12}, "rope", solved=10, seconds=3.5),
 )

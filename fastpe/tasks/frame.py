@@ -13,7 +13,7 @@ length; positions past the end of a sequence are padding, for which nothing is c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,6 +165,49 @@ def sequences(
         weights[rows, :own_width] = 1.0 if part.weights is None else part.weights
         ends[rows] = own_width if part.lengths is None else part.lengths
     return Sequences(x, y, weights, ends)
+
+
+class Part(NamedTuple):
+    """Sequences of a batch whose inputs have the same length.
+
+    Parameters
+    ----------
+    rows : (count,)
+        The sequences of the batch.
+    first : int
+        The position whose target is the first token of the answer or the first label.
+    inputs, answers : (count, length), (count, any)
+        As they were drawn, except that answers may be wider.
+    """
+
+    rows: Array
+    first: int
+    inputs: Array
+    answers: Array
+
+
+def unframed(chosen: Chosen, data: Sequences, causal: bool) -> Iterator[Part]:
+    """Return inputs and answers of framed sequences of tokens, for each length of the inputs.
+
+    Examples
+    --------
+    >>> from fastpe.tasks.registry import choose
+    >>> data = sequences(choose("reverse"), Stream(0, "test"), [2, 3], causal=True)
+    >>> [(part.first, part.inputs.tolist(), part.answers.tolist()) for part in unframed(choose("reverse"), data, True)]
+    [(3, [[0, 1]], [[1, 0, -1, -1, -1]]), (4, [[1, 1, 0]], [[0, 1, 1, -1]])]
+    """
+    assert data.weights is not None
+    _, separator, end, _ = range(chosen.symbols, chosen.symbols + len(FRAME))
+    labels, count = chosen.task.kind == "labels", len(data.x)
+    if labels:
+        found = np.full(count, data.x.shape[1]) if data.lengths is None else data.lengths
+    else:
+        found = np.argmax(data.x == separator, axis=1)
+    y = np.where((data.weights > 0) & (data.y != end), data.y, NONE)
+    for length in np.unique(found - 1).tolist():
+        rows, first = np.flatnonzero(found - 1 == length), 1 if labels else length + 2 - causal
+        answers = y[rows, first : first + length] if labels else y[rows, first:]
+        yield Part(rows, first, data.x[rows, 1 : length + 1], answers)
 
 
 def _framed(chosen: Chosen, drawn: Drawn, causal: bool) -> Sequences:

@@ -38,7 +38,7 @@ TASKS: Registry[Task] = Registry(
         "task", "TASK", "fastpe.tasks.Task", _completed,
         how="by --task on the command line or fastpe.tasks.register in Python",
     ),
-    "fastpe.tasks", ("",), ("task", "registry", "frame", "sizes", "targets", "template"), task.of_module,
+    "fastpe.tasks", ("",), ("task", "registry", "frame", "sizes", "targets", "filler", "template"), task.of_module,
 )  # fmt: skip
 
 
@@ -70,6 +70,19 @@ def _fault(found: Task) -> str:
             option.validate(name, option.default)
         except (TypeError, ValueError) as error:
             return f"the default of {error}"
+    return _fault_of_tests(found)
+
+
+def _fault_of_tests(found: Task) -> str:
+    """What is wrong with the named tests of a task, or ""."""
+    for name, options in found.tests.items() if isinstance(found.tests, Mapping) else [("tests", None)]:
+        if not isinstance(name, str) or not isinstance(options, Mapping) or not set(options) <= set(found.options):
+            return f"tests must be a dict of names to dicts of the task's options, not {found.tests!r}"
+        for option, value in options.items():
+            try:
+                found.options[option].validate(option, value)
+            except (TypeError, ValueError) as error:
+                return f"test {name!r}: {error}"
     return ""
 
 

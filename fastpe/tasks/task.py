@@ -36,8 +36,11 @@ class Lengths(NamedTuple):
         """The lengths from first to last, as an array."""
         import numpy as np
 
-        steps = -(-max(first - self.least, 0) // self.step)
-        return np.arange(self.least + steps * self.step, min(last, self.most) + 1, self.step)
+        return np.arange(self.next(first), min(last, self.most) + 1, self.step)
+
+    def next(self, first: int) -> int:
+        """The smallest length that is at least first, if `most` allows it."""
+        return self.least + -(-max(first - self.least, 0) // self.step) * self.step
 
 
 class Chance(NamedTuple):
@@ -99,7 +102,7 @@ class Task:
         A description for lists: at most 52 characters, no full stop.
     symbols : int or callable
         The number of symbols of inputs and answers, 0 .. symbols - 1: a number, or a function ``(**options)`` that
-        returns one. 0 for numbers.
+        returns one. Labels may be symbols that no input has. 0 for numbers.
     options : dict of str to Option
         The options of the task.
     causal : bool
@@ -121,6 +124,19 @@ class Task:
         ``(symbol, **options)`` -> the printed form of a symbol. Default: a digit or letter, or its number.
     chance : callable, optional
         ``(length, **options)`` -> Chance.
+    shortcuts : callable, optional
+        ``(length, **options)`` -> dict of names to Chance: the accuracy of known incomplete solutions, such as
+        answering with any value of the input. A model at this level has not learned the task in part.
+    judge : callable, optional
+        ``(inputs, given, **options)`` -> bool (count,): whether each given answer is right, for an "answer" that is not
+        the only right one. `given` is like the answers of `sample`. Tests then generate an answer wherever the model
+        does not predict the drawn one.
+    places : callable, optional
+        ``(inputs, answers, **options)`` -> places in the input, integers from 0 of the shape of the answers: what each
+        token of the answer is about, such as the place of the pair with its value. Tests count right tokens by it
+        (``fastpe evaluate --by-place``). Default: the token's place in the answer, or that of the label.
+    tests : dict of str to dict
+        Named options under which a trained model is also tested: ``fastpe evaluate RUN --test NAME``.
     squares : callable, optional
         ``(length, **options)`` -> mean squares of the answers (length,), for "numbers".
     reversal_bound, permutation_bound : callable, optional
@@ -155,6 +171,10 @@ class Task:
     answer_length: Callable[..., int] = lambda length, **options: length
     word: Callable[..., str] | None = None
     chance: Callable[..., Chance] | None = None
+    shortcuts: Callable[..., Mapping[str, Chance]] | None = None
+    judge: Callable[..., Any] | None = None
+    places: Callable[..., Any] | None = None
+    tests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     squares: Callable[..., Any] | None = None
     reversal_bound: Callable[..., float] | None = None
     permutation_bound: Callable[..., float] | None = None
@@ -164,8 +184,8 @@ class Task:
 
 
 FUNCTIONS = (
-    "sample", "symbols", "lengths", "answer_length", "word", "chance", "squares", "reversal_bound", "permutation_bound",
-    "digit_order",
+    "sample", "symbols", "lengths", "answer_length", "word", "chance", "shortcuts", "judge", "places", "squares",
+    "reversal_bound", "permutation_bound", "digit_order",
 )  # fmt: skip
 """The fields of `Task` that are taken from functions of the same names in the module."""
 
@@ -243,13 +263,42 @@ class Chosen:
         """The accuracy of the best answer that ignores the input; None if the task does not give it."""
         if self.task.chance is None:
             return None
-        found = self.task.chance(length, **self.options)
-        right = isinstance(found, Chance) and _is_share(found.token)
-        if not right or not (found.exact is None or _is_share(found.exact)):
+        return self._chance(f"chance(length={length})", self.task.chance(length, **self.options))
+
+    def shortcuts(self, length: int) -> dict[str, Chance]:
+        """The accuracy of each known incomplete solution, by its name."""
+        if self.task.shortcuts is None:
+            return {}
+        found, name = self.task.shortcuts(length, **self.options), f"shortcuts(length={length})"
+        if not isinstance(found, Mapping):
+            raise ValueError(f"{self.whose}: {name} must be a dict of names to fastpe.tasks.Chance, not {found!r}")
+        return {str(each): self._chance(f"{name}[{each!r}]", value) for each, value in found.items()}
+
+    def judge(self, inputs: Any, given: Any) -> Any:
+        """Whether each given answer is right, bool (count,)."""
+        import numpy as np
+
+        assert self.task.judge is not None
+        found = np.asarray(self.task.judge(inputs, given, **self.options))
+        if found.shape != (len(inputs),) or found.dtype != np.bool_:
             raise ValueError(
-                f"{self.whose}: chance(length={length}) must be fastpe.tasks.Chance of numbers in [0, 1], not {found!r}"
+                f"{self.whose}: judge must return bool {(len(inputs),)}, not {found.dtype} of shape {found.shape}"
             )
         return found
+
+    def places(self, inputs: Any, answers: Any) -> Any:
+        """The place that each token of the answers is about, int64 of the shape of the answers."""
+        import numpy as np
+
+        if self.task.places is None:
+            return np.broadcast_to(np.arange(answers.shape[1]), answers.shape)
+        found = np.asarray(self.task.places(inputs, answers, **self.options))
+        if found.shape != answers.shape or found.dtype.kind not in "iu" or (found[answers >= 0] < 0).any():
+            raise ValueError(
+                f"{self.whose}: places must be integers from 0 of the shape {answers.shape}, not {found.dtype} of "
+                f"{found.shape}"
+            )
+        return found.astype(np.int64)
 
     def squares(self, length: int) -> Any:
         """Mean squares of the answers of numbers, float64 (length,)."""
@@ -261,6 +310,12 @@ class Chosen:
             raise ValueError(
                 f"{self.whose}: squares(length={length}) must be {length} finite numbers >= 0, not {found!r}"
             )
+        return found
+
+    def _chance(self, name: str, found: object) -> Chance:
+        right = isinstance(found, Chance) and _is_share(found.token)
+        if not isinstance(found, Chance) or not right or not (found.exact is None or _is_share(found.exact)):
+            raise ValueError(f"{self.whose}: {name} must be fastpe.tasks.Chance of numbers in [0, 1], not {found!r}")
         return found
 
     def _whole(self, name: str, value: object, most: int) -> int:

@@ -160,7 +160,7 @@ def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed:
     The sample consists of all m = d^2 pairs of x = B e_a and t = e_b, where e_a and e_b are unit vectors. For given
     signs, the supremum over W is B times the nuclear norm of the (d, d) matrix of signs. Li (2025, section 4.2) claims
     a bound O(B / sqrt m) for transformers with maps of bounded spectral norm. The case that W is a value or
-    feed-forward map and <t, f(x)> is the loss contradicts this bound.
+    feed-forward layer and <t, f(x)> is the loss contradicts this bound.
 
     Parameters
     ----------

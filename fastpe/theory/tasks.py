@@ -195,7 +195,7 @@ def _labels(chosen: Chosen, metric: str) -> tuple[Fraction | None, str]:
             if metric == "exact"
             else (1 - Fraction(1, blocks), f"{why}; all blocks have the same distribution")
         )
-    if name == "mqar":
+    if name == "mqar" and not chosen.options["updates"]:
         pairs = chosen.options["pairs"]
         found = Fraction(1, math.factorial(pairs) if metric == "exact" else pairs)
         return found, "without order all ways to pair keys with values are equally likely (P3)"

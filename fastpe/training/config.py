@@ -93,8 +93,8 @@ class TrainConfig(ModelConfig):
     tokenizer : str, optional
         The SHA-256 of a tokenizer's file, if the task option `tokens` is the path of a tokenizer.json or "bpe:N". The
         path is stored as the word "tokenizer", because the run folder has a copy of the file.
-    tokenizer_content : bytes
-        The content of this file, which is neither stored nor compared. By default it is read, or made by training.
+    The content of this file, which is neither stored nor compared. By default, it is read from the path, or the
+    tokenizer is trained on the text.
     text_places : tuple of str, optional
         Paths at which the text is searched for, in this order; by default only `data`. The text must have the SHA-256
         `digest`. The paths are neither stored nor compared, because they do not change the results of a run.
@@ -108,7 +108,8 @@ class TrainConfig(ModelConfig):
 
     All other parameters are those of `ModelConfig`, with two differences. `train_length` is the length of the longest
     training input; the number of positions of the model follows from it. `vocabulary` must be None, because the task
-    determines it. Only for tokens of a tokenizer or of a file it may be given: any number that is at least theirs.
+    determines it. The exception is a text with tokens of a tokenizer or of a file: its `vocabulary` may be any number
+    that is at least the number of these tokens.
 
     An encoding that needs several coordinates or a graph raises an error, unless its options provide them or its file
     states a default for sequences.
@@ -193,7 +194,7 @@ class TrainConfig(ModelConfig):
         _ = self.model  # checks the sizes that follow from the task
 
     def _check_tokens(self) -> None:
-        """Do nothing: the tokens are known once the task is, and `model` checks them."""
+        """Do nothing: the tokens are not known yet. They are known with the task, and `model` checks them then."""
 
     def _check_needs(self, chosen: Chosen, asked: str | None) -> None:
         """Provide what each term of the encoding needs, or raise ValueError; `asked` is the given `positions`."""
@@ -244,7 +245,9 @@ class TrainConfig(ModelConfig):
 
     @property
     def _tokens(self) -> str:
-        """The option `tokens` of a text. By default, a file of tokens has ids, except in runs from before these."""
+        """The option `tokens` of a text. For a file of tokens, the default is "ids", except in runs made before "ids"
+        existed.
+        """
         if "tokens" in self.task_options or (self.digest is not None and self.vocabulary is None):
             return str(self.chosen.options["tokens"])
         from fastpe.text import token_files
@@ -376,7 +379,7 @@ class TrainConfig(ModelConfig):
 
     @classmethod
     def paper(cls, encoding: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
-        """The source paper's experiment (Li 2025, section 7.1): its protocol, and the options that it names.
+        """Return the settings of the source paper's experiment (Li 2025, section 7.1).
 
         The protocol consists of the default settings. The encoding's options that the paper names are used unless
         `options` contains or contradicts them. For ALiBi, `alpha0` is 0.1: one slope, 0.1 / train_length.
@@ -408,21 +411,22 @@ class TrainConfig(ModelConfig):
     def starting_from(
         cls, run: Any, encoding: str | None = None, options: Mapping[str, Any] | None = None, **settings: Any
     ) -> "TrainConfig":
-        """The settings of a new run that starts with the weights of another run.
+        """Return the settings of a new run that starts with the weights of another run.
 
-        If you do not give a setting of the model, its encoding, the task, its lengths or its text, it has the value of
+        Settings of the model, its encoding, the task, its lengths or its text that you do not give have the values of
         `run`. All other settings, such as `epochs`, `lr` and `seed`, have the defaults of `TrainConfig`. The optimizer
         starts at step 0.
 
         These settings may change: `encoding`, `options`, `train_length`, `positions`, `sight`, `dropout`, `precision`,
-        and all settings that are not the model's. All parameters of the model are carried over, and those of the
-        encoding that fit. Others are left out, or start with their initial values; the run's notes and its config.json
-        name them. Terms that both encodings have keep their options. If `rope` becomes `rope_yarn` or a similar
-        encoding, that has the same `base`, `pairs` and `rotated`. The encoding is built for the same length as in `run`
-        (`encoding_length`); the `factor` of `rope_yarn` and similar encodings is relative to this length. If the new
-        length is longer, the table of `learned` is resized as by `fastpe.resize`.
+        and all settings that are not the model's. All parameters of the model are carried over, and those parameters of
+        the encoding that fit. Other parameters are left out, or start with their initial values; the run's notes and
+        its config.json name them. Encodings that are in both the old and the new sum keep their options. If `rope` is
+        replaced by `rope_yarn` or a similar encoding, the new encoding has the same `base`, `pairs` and `rotated`. The
+        encoding is built for the same length as in `run` (`encoding_length`); the `factor` of `rope_yarn` and similar
+        encodings is relative to this length. If the new length is longer, the table of `learned` is resized as by
+        `fastpe.resize`.
 
-        If `rope` becomes ``"nope"``, training continues without position encoding (DroPE, Gelberg et al. 2025,
+        If `rope` is replaced by ``"nope"``, training continues without position encoding (DroPE, Gelberg et al. 2025,
         arXiv:2512.12167).
 
         Parameters

@@ -48,7 +48,7 @@ PROTOCOL: Mapping[str, str] = {
 
 
 class RunError(ValueError):
-    """A run folder cannot be used as requested; the message says why and what to do."""
+    """A run folder cannot be used as requested. The message says why, and what to do."""
 
 
 class NoRunError(RunError):
@@ -206,7 +206,7 @@ def note_environment(record: dict[str, Any], **facts: Any) -> str | None:
 def continued(folder: Path, stored: TrainConfig, config: TrainConfig) -> TrainConfig:
     """Return the settings of a continued run: the stored ones, with the epochs and the text path of `config`.
 
-    If the run has lost its tokenizer.json, it is that of `config`.
+    If the run has lost its tokenizer.json, the tokenizer is that of `config`.
 
     Raises
     ------

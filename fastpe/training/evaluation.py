@@ -38,6 +38,7 @@ def evaluate(
     task: str = "running_sum",
     task_options: Mapping[str, Any] | None = None,
     target_scale: str = "one",
+    by_place: bool = False,
     threads: int | None = None,
     progress: Listener | None = None,
 ) -> dict[str, dict[str, Any]]:
@@ -59,10 +60,13 @@ def evaluate(
     task : str
         Key of the task.
     task_options : dict, optional
-        Options of the task.
+        Options of the task. They may differ from those of the training if the number of symbols is the same.
     target_scale : str
         The factor that multiplies the targets (see `TrainConfig`). Pass the value with which the model was trained.
         Errors are measured on the scaled targets.
+    by_place : bool
+        Whether to count right tokens separately for each place in the input, for a task of tokens. The task says which
+        place of the input an answer token is about.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
@@ -78,9 +82,12 @@ def evaluate(
 
         Metrics for a task of tokens:
 
-        - ``exact``: share of sequences whose answer is completely right, including the token that ends it;
+        - ``exact``: share of sequences whose answer is completely right, including the token that ends it. If the task
+          has several right answers (`Task.judge`), it is the share of generated answers that are right;
         - ``token``: share of right tokens in answers, without the tokens that end them;
-        - ``loss``: mean cross entropy in nats.
+        - ``loss``: mean cross entropy in nats;
+        - ``places``, if `by_place`: a dict of two lists with an item for each place, the number of ``right`` tokens and
+          the number of all tokens (``asked``).
 
         Metrics for a task of numbers:
 
@@ -113,6 +120,8 @@ def evaluate(
         raise ValueError(f"model must be causal for task {task!r}: other models see the answers")
     Stream(seed, "test")  # checks the seed
     validation.choice("target_scale", target_scale, targets.SCALES)
+    if validation.truth("by_place", by_place) and chosen.task.kind == "numbers":
+        raise ValueError(f"by_place needs a task of tokens, and {task!r} has numbers")
     lengths, sequences = checked_lengths("lengths", lengths, chosen), validation.whole("sequences", sequences, 1)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of one event, not {validation.shown(progress)}")
@@ -122,7 +131,11 @@ def evaluate(
     results = {}
     notify(TestStarted(tuple(lengths)))
     for length in lengths:
-        metrics = _metrics(model, length, sequences, seed, chosen, target_scale, threads)
+        if chosen.task.kind == "numbers":
+            assert isinstance(length, int)
+            metrics = _of_numbers(model, length, sequences, seed, chosen, target_scale, threads)
+        else:
+            metrics = _of_tokens(model, length, sequences, chosen, threads, by_place)
         if told := remarks(model.config, positions_of(chosen, length, model.config.causal)):
             metrics["note"] = printable(" ".join(told))
             notify(Noted(f"length {length}: {metrics['note']}"))
@@ -142,18 +155,8 @@ def _kind(vocabulary: int | None) -> str:
     return "numbers" if vocabulary is None else f"{vocabulary} tokens"
 
 
-def _metrics(
-    model: Transformer, length: int | str, sequences: int, seed: int, chosen: Chosen, target_scale: str,
-    threads: int | None,
-) -> dict[str, Any]:  # fmt: skip
-    if chosen.task.kind != "numbers":
-        return _of_tokens(model, length, sequences, chosen, threads)
-    assert isinstance(length, int)
-    return _of_numbers(model, length, sequences, seed, chosen, target_scale, threads)
-
-
 def _of_tokens(
-    model: Transformer, length: int | str, sequences: int, chosen: Chosen, threads: int | None
+    model: Transformer, length: int | str, sequences: int, chosen: Chosen, threads: int | None, by_place: bool
 ) -> dict[str, Any]:
     """Return the metrics of tokens, on sequences that are the same for all models and seeds."""
     within, name = chosen.lengths.within(*ends(length)), str(length)
@@ -162,35 +165,102 @@ def _of_tokens(
     data = frame.sequences(chosen, Stream(0, "test", name), drawn, model.config.causal, model.config.dtype, width)
     try:
         check_length(model.config, width)
-        return token_metrics(model, data, chosen, threads)
+        return token_metrics(model, data, chosen, threads, by_place)
     except BeyondTrainingLength as error:
         return {**dict.fromkeys(("exact", "token", "loss")), "sequences": sequences, "reason": printable(str(error))}
 
 
-def token_metrics(model: Transformer, data: frame.Sequences, chosen: Chosen, threads: int | None) -> dict[str, Any]:
+def token_metrics(
+    model: Transformer, data: frame.Sequences, chosen: Chosen, threads: int | None, by_place: bool = False
+) -> dict[str, Any]:
     """Return the metrics of `evaluate` for the given sequences of tokens."""
     assert data.weights is not None
     sequences, width = data.x.shape
     end = chosen.symbols + sizes.FRAME.index("end")
     size = max(1, _LOGITS // (width * (chosen.symbols + len(sizes.FRAME))))
     size = size if model.config.position_range is None else min(size, _PER_DRAW)
-    exact, right, tokens, loss = 0, 0, 0, 0.0
+    right, tokens, loss = 0, 0, 0.0
+    all_wrong = np.zeros((sequences, width), bool)
     for number, start in enumerate(range(0, sequences, size)):
         some = slice(start, start + size)
         y, weights = data.y[some], data.weights[some]
         lengths = None if data.lengths is None else data.lengths[some]
         counts = weights > 0
         nats, agrees = answers(model, data.x[some], y, counts, lengths, threads, number)
-        wrong = np.zeros(y.shape, bool)
-        wrong[counts] = ~agrees
-        exact += int((~wrong).all(axis=1).sum())
+        all_wrong[some][counts] = ~agrees
         asked = y[counts] != end
         right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
         loss += float(np.sum(nats * weights[counts]))
+    failed: np.ndarray = np.any(all_wrong, axis=1)
+    if chosen.task.judge is not None and failed.any():
+        failed[failed] = ~_judged(model, _rows(data, failed), chosen, threads, size)
+    exact = sequences - int(failed.sum())
     mean = loss / float(data.weights.sum())
     finite = {} if math.isfinite(mean) else {"reason": "the outputs are not finite"}
     found = {"exact": exact / sequences, "token": right / tokens, "loss": mean if math.isfinite(mean) else None}
-    return {**found, "sequences": sequences, **finite}
+    places = {"places": _by_place(model, data, chosen, all_wrong)} if by_place else {}
+    return {**found, **places, "sequences": sequences, **finite}
+
+
+def _rows(data: frame.Sequences, rows: np.ndarray) -> frame.Sequences:
+    return frame.Sequences(*(None if each is None else each[rows] for each in data))  # type: ignore[arg-type] # two may be None
+
+
+def _by_place(model: Transformer, data: frame.Sequences, chosen: Chosen, wrong: np.ndarray) -> dict[str, list[int]]:
+    """Return, for each place in the input, the number of right answer tokens about it, and the number of
+    all of them.
+    """
+    right, asked = (np.zeros(0, np.int64) for _ in range(2))
+    for part in frame.unframed(chosen, data, model.config.causal):
+        has = part.answers != frame.NONE
+        places = chosen.places(part.inputs, part.answers)[has]
+        agrees = ~wrong[part.rows, part.first : part.first + has.shape[1]][has]
+        most = max(len(asked), places.max() + 1)
+        right, asked = (np.pad(each, (0, most - len(each))) for each in (right, asked))
+        right += np.bincount(places[agrees], minlength=most)
+        asked += np.bincount(places, minlength=most)
+    return {"right": right.tolist(), "asked": asked.tolist()}
+
+
+def _judged(model: Transformer, data: frame.Sequences, chosen: Chosen, threads: int | None, size: int) -> np.ndarray:
+    """Return whether the answers that the model generates, always with its likeliest token, are right."""
+    accepted, end = np.zeros(len(data.x), bool), chosen.symbols + sizes.FRAME.index("end")
+    for part in frame.unframed(chosen, data, model.config.causal):
+        width = part.answers.shape[1]
+        for start in range(0, len(part.rows), size):
+            rows = part.rows[start : start + size]
+            given = _generated(model, data.x[rows], part.first, width, end, threads)
+            ended = (given == end).any(axis=1)
+            after = np.cumsum(given == end, axis=1) > 0
+            whole = ended & ((given < chosen.symbols) | after).all(axis=1) & ~after[:, 0]
+            if whole.any():
+                answers = np.where(after, frame.NONE, given)[whole]
+                accepted[rows[whole]] = chosen.judge(part.inputs[start : start + size][whole], answers)
+    return accepted
+
+
+def _generated(model: Transformer, x: np.ndarray, first: int, width: int, end: int, threads: int | None) -> np.ndarray:
+    """Return the likeliest token at each of `width` positions from `first` on. A causal model generates the tokens one
+    after the other.
+    """
+    x, found = x.copy(), np.full((len(x), width), end)
+    for place in range(width):
+        wanted = np.zeros(x.shape, bool)
+        wanted[:, first + place if model.config.causal else slice(first, first + width)] = True
+        likeliest = np.empty(int(wanted.sum()), np.int64)
+
+        def use(rows: slice, logits: np.ndarray, likeliest: np.ndarray = likeliest) -> None:
+            likeliest[rows] = logits.argmax(axis=-1)
+
+        model.logits_by_rows(x, wanted, use, threads=threads)
+        if not model.config.causal:
+            return likeliest.reshape(len(x), width)
+        found[:, place] = likeliest
+        if (found[:, : place + 1] == end).any(axis=1).all():
+            break
+        if first + place + 1 < x.shape[1]:
+            x[:, first + place + 1] = likeliest
+    return found
 
 
 def answers(

@@ -267,7 +267,7 @@ class OfText:
 
 
 def _word(model: Transformer, token: Any) -> str:
-    """What a token stands for, if it is known."""
+    """Return what a token stands for, if it is known."""
     if model.config.vocabulary is None:
         return f"{token:.2g}"
     return str(int(token)) if model.vocabulary is None else model.vocabulary.decode([int(token)])
@@ -400,7 +400,7 @@ def is_checkpoint(path: str | Path) -> bool:
 def _material(
     model_or_run: Any, tokens: Any, task: str | None, options: Mapping[str, Any] | None, count: int, seed: int
 ) -> tuple[Transformer, Material | None]:
-    """The model, and what it is read and tested on; None if nothing is known."""
+    """Return the model, and what it is read and tested on; None if nothing is known."""
     count = validation.whole("sequences", count, 1)
     stored = None
     if isinstance(model_or_run, Transformer):
@@ -429,7 +429,7 @@ def _material(
 
 
 def _as_run(model: Transformer, task: str, options: Mapping[str, Any] | None) -> TrainConfig:
-    """The settings of a run on a task whose training length has as many positions as the model's."""
+    """Return the settings of a run on a task whose training length has as many positions as the model's."""
     chosen = choose(TASKS.resolve(task), options)
     if chosen.task.kind == "text":
         raise ValueError("task cannot be 'text': give the text as tokens")
@@ -479,7 +479,7 @@ class _Reading:
         }  # fmt: skip
 
     def _measured(self, call: Call, ids: Array, shown: int) -> dict[str, Any]:
-        """All measures of a layer on some sequences."""
+        """Return all measures of a layer on some sequences."""
         found = heads.head_scores(blocks(call, "weights"), ids)
         return {
             "scores": np.stack([found[name] for name in heads.SCORES]), "frequencies": _frequencies_of(call),
@@ -487,7 +487,7 @@ class _Reading:
         }  # fmt: skip
 
     def _copies(self, material: Material | None) -> tuple[Array, int]:
-        """Random tokens twice, after the begin token of a task, and the place of the second copy."""
+        """Return random tokens twice, after the begin token of a task, and the place of the second copy."""
         vocabulary, begin = self._model.config.vocabulary or 0, 0
         if isinstance(material, OfTask):
             vocabulary, begin = material.chosen.symbols, 1
@@ -499,12 +499,12 @@ class _Reading:
         return np.concatenate([first, rows, rows], axis=1), begin + count
 
     def _shuffled(self, x: Array) -> Array:
-        """The sequences with all tokens but the first in a random order."""
+        """Return the sequences with all tokens but the first in a random order."""
         order = [Stream(self._seed, "shuffled", number).permutation(x.shape[1] - 1) for number in range(len(x))]
         return np.concatenate([x[:, :1], np.take_along_axis(x[:, 1:], np.stack(order), axis=1)], axis=1)
 
     def _scores(self, x: Array, start: int) -> dict[str, Array]:
-        """The scores of heads on sequences, (layers, heads) by name."""
+        """Return the scores of heads on sequences, (layers, heads) by name."""
 
         def of(call: Call, ids: Array) -> Array:
             found = heads.head_scores(blocks(call, "weights"), ids, start=start)
@@ -513,8 +513,10 @@ class _Reading:
         return _named([_mean(parts) for parts in self._pass(x, of, x)])
 
     def _pass(self, x: Array, measure: Callable[..., Any], ids: Array | None = None) -> list[list[Any]]:
-        """Read sequences. Return a measure of the attention of each layer, for each part of the sequences that is read
-        together."""
+        """Read sequences, and return a measure of the attention of each layer.
+
+        There is one measure for each part of the sequences that is read together.
+        """
         found: list[list[Any]] = [[] for _ in range(self._model.config.layers)]
         some = max(1, _LOGITS // (x.shape[1] * (self._model.config.vocabulary or 1)))
         for first in range(0, len(x), some):
@@ -527,14 +529,14 @@ class _Reading:
         return found
 
     def _output_of(self, call: Call) -> Array:
-        """The mean norm of what each head adds to the residual stream, (H,), before a norm of outputs."""
+        """Return the mean norm of what each head adds to the residual stream, (H,), before a norm of outputs."""
         mixed = attention(call.q, call.k, call.v, **call.options)
         weight = self._model.parameters[f"layers.{call.layer}.attention.out.weight"]
         added = mixed @ weight.reshape(mixed.shape[1], mixed.shape[3], -1)
         return np.asarray(np.linalg.norm(added, axis=-1).mean(axis=(0, 2), dtype=np.float64))
 
     def _wavelengths(self) -> Array | None:
-        """The wavelengths of the first head of the first layer that rotates, if they are constant."""
+        """Return the wavelengths of the first head of the first layer that rotates, if they are constant."""
         for own in self._model.slots_of_layers(max(2, min(self._length, self._model.config.train_length))):
             if np.any(own.get("angles", 0)) and "polar" not in own:
                 try:
@@ -545,12 +547,12 @@ class _Reading:
 
 
 def _ids(x: Array) -> Array:
-    """The tokens, or different ones in place of numbers."""
+    """Return the tokens, or different ones in place of numbers."""
     return x if x.dtype.kind == "i" else np.broadcast_to(np.arange(x.shape[1]), x.shape)
 
 
 def _equal(x: Array, start: int = 1) -> dict[str, float]:
-    """The scores of a head with equal weights of all keys."""
+    """Return the scores of a head with equal weights of all keys."""
     ids, length = _ids(x), x.shape[1]
     rows = (np.broadcast_to(1 / (i + 1), (len(x), 1, 1, i + 1)) for i in range(length))
     found = heads.head_scores(rows, ids, start=min(start, length - 1))
@@ -563,7 +565,7 @@ def _named(layers: Sequence[Array]) -> dict[str, Array]:
 
 
 def _turning(layers: Sequence[Sequence[Array | None]]) -> tuple[Array | None, Array | None]:
-    """Use and share of frequencies (layers, heads, R/2), NaN in layers without rotations; None if no layer has any."""
+    """Return use and share of frequencies (layers, heads, R/2), NaN in layers without rotations; None without any."""
     found = [_mean([each for each in parts if each is not None]) if parts[0] is not None else None for parts in layers]
     known = next((each for each in found if each is not None), None)
     if known is None:
@@ -573,7 +575,7 @@ def _turning(layers: Sequence[Sequence[Array | None]]) -> tuple[Array | None, Ar
 
 
 def _mean(parts: Sequence[Array]) -> Array:
-    """The mean over parts, without those that are NaN."""
+    """Return the mean over parts, without those that are NaN."""
     known = np.stack([~np.isnan(each) for each in parts])
     total = np.sum(np.stack([np.nan_to_num(each) for each in parts]), axis=0)
     with np.errstate(invalid="ignore"):
@@ -596,7 +598,7 @@ def blocks(call: Call, stage: str) -> Iterator[Array]:
 
 
 def _cut(name: str, value: Any, rows: slice, seen: slice) -> Any:
-    """The part of an argument of attention for some queries and the first keys."""
+    """Return the part of an argument of attention for some queries and the first keys."""
     if name == "spans":
         return np.asarray(value)[:, rows]
     if name not in SLOTS or not isinstance(value, np.ndarray):
@@ -607,7 +609,7 @@ def _cut(name: str, value: Any, rows: slice, seen: slice) -> Any:
 
 
 def _frequencies_of(call: Call) -> Array | None:
-    """Use and share of each frequency, (2, H, R/2), or None without rotations."""
+    """Return use and share of each frequency, (2, H, R/2), or None without rotations."""
     (_, q, k, _, options), scores = call, blocks(call, "masked")
     angles = options.get("angles")
     if angles is None or not np.any(angles) or "polar" in options:  # layers of a pattern have angles of 0
@@ -622,8 +624,9 @@ def _frequencies_of(call: Call) -> Array | None:
 
 
 def _of_weights(call: Call, shown: int) -> dict[str, Array]:
-    """The mean weight of the first key by sequence (B, H), the mean weight at each distance (H, N), and the weights of
-    the first tokens of the first sequence."""
+    """Return the mean weight of the first key by sequence (B, H), the mean weight at each distance (H, N),
+    and the weights of the first tokens of the first sequence.
+    """
     samples, count, length = call.q.shape[:3]
     sums, sinks, first = np.zeros((count, length)), np.zeros((samples, count)), 0
     shown = min(shown, length)
@@ -643,7 +646,7 @@ def _of_weights(call: Call, shown: int) -> dict[str, Array]:
 
 
 def _usual(model: Transformer, found: Mapping[str, Any]) -> tuple[str, ...]:
-    """The changes that are tested by default."""
+    """Return the changes that are tested by default."""
     length = model.config.train_length
     own, repeated = found["own"] or found["repeated"], found["repeated"]
     strongest = [repeated[name] for name in ("induction",) if repeated] + [own[name] for name in ("previous", "sink")]
@@ -665,7 +668,10 @@ class _Tests:
         self._seed, self._threads, self._tell, self._means = seed, threads, tell, Means()
 
     def curves(self, changes: Sequence[str], greedy: int, refused: list[str] | None) -> list[Curve]:
-        """The model as it is, and all changes with their controls. Refused changes are noted, or raise if None."""
+        """Return the model as it is, and all changes with their controls.
+
+        Changes that are refused are added to `refused`. If that is None, the error is raised.
+        """
         self._tell("testing the model as it is")
         found = [Curve("", "", self._test(Changed(self._model, record=self._means), self._lengths))]
         for change in changes:
@@ -710,7 +716,7 @@ class _Tests:
         return self._material.test(model, lengths, self._threads)
 
     def _control(self, change: str) -> str | None:
-        """The same change of as many random heads, or random pairs; None if there are no others."""
+        """Return the same change of as many random heads, or random pairs; None if there are no others."""
         own = changed.Change.parse(change)
         how = f"={own.how}" if own.how else ""
         if own.kind == "head":

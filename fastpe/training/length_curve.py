@@ -94,7 +94,7 @@ class LengthCurve:
 def positions_binned(by_position: Array) -> list[dict[str, Any]]:
     """Return the mean losses over positions 1, 2, 3-4, 5-8 and so on.
 
-    Each has `first` and `last`, the positions counted from 1, and `loss`.
+    Each item has `first` and `last`, the positions counted from 1, and `loss`.
 
     >>> [(each["first"], each["last"]) for each in positions_binned(np.zeros(6))]
     [(1, 1), (2, 2), (3, 4), (5, 6)]
@@ -139,9 +139,8 @@ def length_curve(
     documents : array_like (D + 1,) of int, optional
         Start index of each document, followed by T. If given, documents are the samples of the confidence intervals;
         otherwise blocks are. For a run folder, the default is the documents of its text, if there are several.
-    size : int, optional
-        Number of bytes of the text of all tokens but the first, for bits per byte. By default, it is the sum of the
-        bytes that the tokens stand for, if the model has a vocabulary.
+    Number of bytes of the text without its first token, for bits per byte. By default, it is the sum of the bytes that
+    the tokens stand for, if the model has a vocabulary.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
@@ -202,7 +201,7 @@ def length_curve(
 
 
 def tokens_read(total: int, length: int, *, sliding: bool, stride: int | None = None) -> int:
-    """Return how many tokens, including padding, a model reads to test a text of `total` tokens at one length.
+    """Return how many tokens a model reads, including padding, to test a text of `total` tokens at one length.
 
     >>> tokens_read(201, 8, sliding=False), tokens_read(201, 8, sliding=True)
     (200, 776)
@@ -240,7 +239,9 @@ def sliding_losses(
 def read_for(
     model_or_run: Transformer | str | Path, tokens: Any
 ) -> tuple[Transformer, Array, Array | None, int | None]:
-    """Return the model, the text, the starts of its documents and the bytes of its tokens but the first, if known."""
+    """Return the model, the text, the starts of its documents, and the bytes of the text without its first token, if
+    known.
+    """
     own = size = None
     if isinstance(model_or_run, Transformer):
         model = model_or_run

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastpe.base.validation import choice, whole
 from fastpe.encodings import combined, registry
-from fastpe.tasks.registry import TASKS
+from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.task import Task
 from fastpe.training.config import TrainConfig
 from fastpe.training.lengths import positions_of, usual_lengths
@@ -126,7 +126,7 @@ def preset(
     chosen, causal_given = TASKS.get(task), "causal" in settings
     if chosen.kind == "numbers" and not found.numbers:
         raise ValueError(f"preset {name!r} is for tasks of tokens, and {task!r} has numbers")
-    fixed = _recipe(chosen, settings) if name == "recipe" else {**found.settings, **found.of_task.get(task, {})}
+    fixed = _recipe(task, chosen, settings) if name == "recipe" else {**found.settings, **found.of_task.get(task, {})}
     if chosen.kind != "numbers":
         fixed.setdefault("causal", True)
     own = {**fixed, **settings}
@@ -152,11 +152,14 @@ def _has_ids(settings: Mapping[str, Any]) -> bool:
     return isinstance(settings.get("data"), str | PathLike) and token_files.holds(settings["data"])
 
 
-def _recipe(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+def _recipe(name: str, task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a task's recipe, adapted to the given settings."""
     if task.kind == "text":  # a text has no right answers
         return {}
     own = {**SMALL, **({} if task.recipe is None else task.recipe.settings)}
+    if task.recipe is None:  # several lengths, also where the smallest is long
+        lengths = choose(name, given.get("task_options")).lengths
+        own["train_length"] = max(own["train_length"], min(2 * lengths.least, lengths.most))
     if task.kind == "numbers":
         length = given.get("train_length", own["train_length"])
         own["test_lengths"] = (length, 2 * length, 3 * length)

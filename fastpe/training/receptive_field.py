@@ -26,7 +26,7 @@ _NEVER = -1e30  # logit of tokens that the model does not have
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """Share of each distance in the gradient of the last loss.
+    """The gradient of the last token's loss with respect to the inputs, as shares by distance.
 
     Attributes
     ----------

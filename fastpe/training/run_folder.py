@@ -291,9 +291,10 @@ class Run:
         return progress
 
     def save_start(self, model: Transformer, left_out: list[str], initial: list[str]) -> None:
-        """Write the parameters before the first update, so that the run does not need its origin again.
+        """Write the parameters before the first update, so that the run does not need the run that it starts from
+        again.
 
-        The record names the parameters of the origin that are left out, and those that have initial values.
+        The record names the parameters of that run that are left out, and the parameters that have initial values.
         """
         if left_out or initial:
             self._record["start"] = {"left_out": left_out, "initial": initial}
@@ -346,7 +347,9 @@ class Run:
         return None if found is None else found[0]
 
     def restore_finished(self, model: Transformer) -> Progress | None:
-        """Load the model of a finished run whose checkpoint is missing; None, with a note, if that is impossible."""
+        """Load the model of a finished run without a checkpoint, and return the progress; None, with a note, if
+        impossible.
+        """
         if os.path.lexists(self.path / _CHECKPOINT):
             return None
         result = self.read_result()

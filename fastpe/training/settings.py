@@ -55,18 +55,18 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "layers": Setting("Number of layers."),
         "heads": Setting("Number of attention heads."),
         "width": Setting("Width of the model."),
-        "hidden": Setting("Hidden width of the feed-forward map."),
+        "hidden": Setting("Hidden width of the feed-forward layer."),
         "causal": Setting("Attention mask.  [default: causal for tasks of tokens, and where the encoding needs it]"),
         "sight": Setting(
             "Which keys a query attends to. all; window:W: keys at a distance below W; chunks:C: keys in the query's "
             "chunk of C positions; or a pattern over layers, such as window:512*5,all.",
             "PATTERN",
         ),
-        "activation": Setting("Activation of the feed-forward map.", ACTIVATIONS),
-        "norm": Setting("Normalization before attention and feed-forward map.", NORMS),
+        "activation": Setting("Activation of the feed-forward layer.", ACTIVATIONS),
+        "norm": Setting("Normalization before attention and feed-forward layer.", NORMS),
         "final_norm": Setting("Add a normalization before the head."),
         "norm_placement": Setting(
-            "Place of the normalizations: before attention and feed-forward map, after them, or both.", PLACEMENTS
+            "Place of the normalizations: before attention and feed-forward layer, after them, or both.", PLACEMENTS
         ),
         "norm_eps": Setting("Constant under the root of all normalizations."),
         "key_heads": Setting(
@@ -76,7 +76,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "qk_norm": Setting(
             "Normalize queries and keys, each head by itself or all heads together.  [default: no]", QK_NORMS
         ),
-        "parallel": Setting("Let attention and feed-forward map read the same input, as in GPT-NeoX."),
+        "parallel": Setting("Let attention and feed-forward layer read the same input, as in GPT-NeoX."),
         "score_softcap": Setting("Soft cap of the scores of attention.  [default: none]"),
         "logit_softcap": Setting("Soft cap of the logits.  [default: none]"),
         "sinks": Setting("Give each head a learned score that takes weight from all keys, as in gpt-oss."),

@@ -67,7 +67,7 @@ class Origin:
 
 
 def read(path: str | Path) -> Origin:
-    """Read the model of a run folder or of a model file. Raises as `fastpe.load` does."""
+    """Read the model of a run folder or of a model file. The errors are those of `fastpe.load`."""
     model = run_folder.load(path)
     file = TensorFile(run_folder.model_path(path))
     return Origin(str(path), model, file.facts["sha256"], read_config(path) if Path(path).is_dir() else None)
@@ -112,7 +112,8 @@ class Start(NamedTuple):
     weights : dict
         The parameters that are carried over, by name.
     left_out : list of str
-        Names of the parameters that are not, because the new encoding does not have them, or has another shape.
+        Names of the parameters that are not carried over, because the new encoding does not have them, or has another
+        shape.
     initial : list of str
         Names of the parameters that start with their initial values, because they are not carried over.
     """
@@ -122,7 +123,7 @@ class Start(NamedTuple):
     initial: list[str]
 
     def told(self, origin: str) -> str:
-        """What could not be carried over, in one sentence; "" if everything was."""
+        """Return a sentence on what could not be carried over; "" if everything was."""
         parts = [
             f"{what} {', '.join(names)}"
             for what, names in (("leaves out", self.left_out), ("has initial values of", self.initial))
@@ -171,7 +172,7 @@ def _grows(part: Part) -> bool:
 
 
 def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the task with its settings. Settings that are not given are the origin's if the task is the same."""
+    """Return the task with its settings. If the task is the origin's, settings that are not given are the origin's."""
     task = given.get("task", origin.task)
     stored, symbols = origin.config, origin.model.vocabulary
     kind = load_task(task).kind
@@ -203,7 +204,8 @@ def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
 def _options(origin: Origin, encoding: str) -> dict[str, Any]:
     """Return the options that the terms of a new encoding take over from the origin's encoding.
 
-    A term that stays keeps all its options. Rotations that replace others, in order, keep base, pairs and rotated.
+    A term that is in both encodings keeps all its options. New rotary terms replace the removed ones in order, and take
+    over their options base, pairs and rotated.
     """
     made = origin.model.config
     old, new = registry.parse_all(made.encoding, made.options), registry.parse_all(encoding)
@@ -225,7 +227,8 @@ def _options(origin: Origin, encoding: str) -> dict[str, Any]:
 def _compared(origin: Origin, config: TrainConfig) -> tuple[list[str], list[str], list[str]]:
     """Return the names of the parameters that are carried over, left out, and new or of another shape.
 
-    Raises ValueError if they are not parameters of the encoding: these belong to the model, whose settings are fixed.
+    Raise ValueError if a parameter that is left out or new does not belong to the encoding. Such a parameter belongs to
+    the model, whose settings are fixed.
     """
     new, old = shapes_of(config.model), {name: array.shape for name, array in origin.model.parameters.items()}
     resized = tuple(f"encoding.{part.scheme}." for part in _parts(config) if _grows(part))

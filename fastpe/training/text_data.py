@@ -49,7 +49,7 @@ def text_parts(config: TrainConfig) -> tuple[Array, Array]:
 def predicted_bytes(config: TrainConfig) -> int | None:
     """Return the number of bytes of the validation text without its first token; None if tokens are ids.
 
-    Raises as `text_parts` does.
+    The errors are those of `text_parts`.
     """
     training, validation = map(len, text_parts(config))
     return config.read_text().bytes_in(training + 1, training + validation)

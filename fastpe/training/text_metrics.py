@@ -50,7 +50,8 @@ def losses(
 def block_losses(
     model: Transformer, tokens: Array, length: int, threads: int | None = None, read: Read | None = None
 ) -> Array:
-    """Return the loss of each token but the first, by block and position, (blocks, length); NaN past the end.
+    """Return the loss of each token but the first, by block and position: (blocks, length), NaN past the end of the
+    text.
 
     The text is cut into blocks that do not overlap. The first token of a block is predicted only from the last token of
     the previous block, the second from two tokens, and so on.
@@ -65,7 +66,8 @@ def block_losses(
 
 
 def summed(nats: Array, size: int | None) -> dict[str, Any]:
-    """Return `loss` in nats, `bits_per_byte` and `tokens` for the losses `nats` of tokens whose text has `size` bytes.
+    """Return `loss` (mean, in nats), `bits_per_byte` and `tokens`, from the losses `nats` of tokens of `size` bytes of
+    text.
 
     `bits_per_byte` is None if the text is unknown. If a loss is not finite, both are None, and `reason` says why.
     """
@@ -90,7 +92,7 @@ def text_metrics(
     """Return the metrics of a text in blocks of one length (see `summed`); None with `reason` if they are undefined.
 
     They are undefined if the model cannot read this length, or if the text has fewer tokens than a block. size: number
-    of bytes of the text of all tokens but the first.
+    of bytes of the text without its first token.
     """
     nothing = {"loss": None, "bits_per_byte": None, "tokens": 0}
     if len(tokens) <= length:

@@ -35,7 +35,7 @@ class Validation:
         self._data = frame.sequences(chosen, Stream(seed, "validation"), lengths, config.causal, config.dtype, width)
 
     def metrics(self, model: Transformer, threads: int | None) -> dict[str, Any]:
-        """Return `loss`, and for tokens `exact`, the share of right answers; a loss that is not finite is None."""
+        """Return `loss`, and for tokens `exact`, the share of right answers. The loss is None if it is not finite."""
         if self._tokens:
             found = token_metrics(model, self._data, self._chosen, threads)
             return {"loss": found["loss"], "exact": found["exact"]}
@@ -64,7 +64,9 @@ class TextValidation:
         self._size = None if None in sizes else sum(size for size in sizes if size is not None)
 
     def metrics(self, model: Transformer, threads: int | None) -> dict[str, Any]:
-        """Return `loss` in nats for each token, and `bits_per_byte` if the text is known; None if it is not finite."""
+        """Return `loss` in nats for each token and, if the text is known, `bits_per_byte`. Values are None if not
+        finite.
+        """
         found = text_metrics.summed(
             text_metrics.losses(model, self._blocks.x, self._blocks.y, threads=threads), self._size
         )

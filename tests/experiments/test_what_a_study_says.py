@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from small_study import done
 
-from fastpe.experiments import study_folder, study_report, table_cells
+from fastpe.experiments import study_folder, study_page, study_report, table_cells
 from fastpe.experiments.study import Study
 
 STUDY = Study(["alibi", "nope", "rope"], ["reverse"], seeds=2, settings={"train_length": 4})
@@ -94,3 +94,12 @@ def test_inconclusive_comparisons_say_how_many_seeds_they_need(needed, same, sai
 ])  # fmt: skip
 def test_a_ratio_near_one_shows_what_it_is_off_by(difference, said):
     assert table_cells.difference_text({"ratio": True}, difference) == table_cells.TIMES + said
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "said"),
+    [("parity", 6, "By chance: 57.1 % at 6."), ("path_star", 14, "By the shortcut, any arm: 50.0 % at 14.")],
+)
+def test_a_study_says_what_guessing_and_shortcuts_reach(task, length, said):
+    study = Study(["nope"], [task], settings={"train_length": length, "test_lengths": (length,), "causal": True})
+    assert study_page._described(study, task).endswith(said)

@@ -26,6 +26,11 @@ def lengths(returned):
     return "def answer_length", f"def lengths(*, symbols):\n    return {returned}\n\n\ndef answer_length"
 
 
+def hook(signature, returned):
+    """A change of the template: another function."""
+    return "def answer_length", f"def {signature}:\n    return {returned}\n\n\ndef answer_length"
+
+
 def write(folder, *changes, name="mine.py"):
     text = TEMPLATE
     for old, new in changes:
@@ -98,6 +103,9 @@ def test_another_process_finds_it(tmp_path):
         (('summary="every', "summary=3 or \"every"), "summary must be a str, not 3"),
         (('{"symbols": fastpe.Option', '{"length": fastpe.Option'), "options: 'length' is not a valid name"),
         (("fastpe.Option(4,", "fastpe.Option(1,"), "the default of option 'symbols' must be an integer >= 2"),
+        (("    options=", "    tests={'x': {'size': 3}},\n    options="), "tests must be a dict of names to"),
+        (("    options=", "    tests={'x': {'symbols': 1}},\n    options="), "test 'x': option 'symbols' must be"),
+        (("    options=", "    tests=3,\n    options="), "tests must be a dict of names to dicts of the task's opt"),
         (("def sample(", "raise OSError(3)\n\n\ndef sample("), "line 18: OSError: 3"),
         (("import numpy", "import numbpy"), "line 12: ModuleNotFoundError: No module named 'numbpy'"),
     ],
@@ -216,6 +224,14 @@ def test_the_template_passes_and_says_everything(tmp_path):
         (("Chance(1 / symbols,", "Chance(2 / symbols,"), "chance"),
         (("symbols**-length", "symbols ** (1 - length)"), "chance"),
         (("int, minimum=2", "int, minimum=0"), "sequences"),
+        (("    options=", "    tests={'more': {'symbols': 9}},\n    options="), "options"),
+        (hook("judge(inputs, given, *, symbols)", "(given[:, 0] == 1) & (given[:, -1] == 1)"), "answers"),
+        (hook("judge(inputs, given, *, symbols)", "given == given"), "answers"),
+        (hook("places(inputs, answers, *, symbols)", "inputs"), "answers"),
+        (hook("places(inputs, answers, *, symbols)", "-1 - answers"), "answers"),
+        (hook("shortcuts(length, *, symbols)", "{'less': Chance(0.5 / symbols, None)}"), "chance"),
+        (hook("shortcuts(length, *, symbols)", "{'no chance': 0.5}"), "chance"),
+        (hook("shortcuts(length, *, symbols)", "Chance(0.5, None)"), "chance"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_task_fails_its_check(tmp_path, change, check):

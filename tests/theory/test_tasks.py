@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fastpe.tasks import list_tasks, load_task, register
+from fastpe.tasks.registry import choose
 from fastpe.theory.symmetry import symmetry
 from fastpe.theory.tasks import limit
 
@@ -97,12 +98,9 @@ def test_recall_without_positions_is_a_guess_among_the_pairs():
     assert share("mqar", 16, "exact", **options) == pytest.approx(1 / 6)
 
 
-LENGTHS = {"flip_flop": 8, "missing_duplicate": 8, "modular_arithmetic": 9, "mqar": 16}
-
-
 @pytest.mark.parametrize("name", list_tasks())
 def test_every_task_has_a_limit_or_a_reason(name):
-    length = LENGTHS.get(name, 8)
+    length = 8 if load_task(name).kind == "text" else choose(name).lengths.next(8)
     for found in (NOPE, ALIBI, ROPE, SHAW, CAUSAL_ALIBI):
         got = limit(name, found, length)
         assert got.why

@@ -7,7 +7,7 @@ from fastpe.tasks import list_tasks, load_task
 from fastpe.training.config import TrainConfig
 from fastpe.training.presets import SMALL, preset
 
-TASKS = [name for name in list_tasks() if load_task(name).kind != "text"]
+TASKS = [name for name in list_tasks() if load_task(name).recipe is not None]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -48,6 +48,13 @@ def test_a_task_without_a_recipe_has_the_settings_of_small_models(tmp_path):
     )
     config = preset("recipe", "rope", task=str(file))
     assert {key: getattr(config, key) for key in SMALL} == dict(SMALL)
+
+
+@pytest.mark.parametrize("task", [name for name in list_tasks() if name not in {*TASKS, "text"}])
+def test_every_task_without_a_recipe_has_settings_of_small_models_at_one_of_its_lengths(task):
+    config = preset("recipe", "rope", task=task)
+    assert config.train_length >= SMALL["train_length"]
+    assert config.test_lengths
 
 
 def test_the_protocol_of_the_paper_is_the_default_of_settings():

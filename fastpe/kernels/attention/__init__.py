@@ -32,16 +32,16 @@ at most the weight tolerance / 2. The same holds for tiles after the queries' ti
 be such tiles (no causal mask), the keys skipped on either side have at most half of that weight.
 
 With key offsets and no bias, T is the log of the sum of exp(key_offset) over the keys up to the end of J. With key
-offsets and a bias, the largest key_offset of these keys is added to T(o). For queries with factors, |row_scale_i q_i|
-replaces |q_i|. If rows are mapped or brought into polar form, their norms are computed afterwards.
+offsets and a bias, the largest key_offset of these keys is added to T(o). For queries with `row_scale`,
+|row_scale_i q_i| replaces |q_i|. If rows are multiplied by `rotors` or converted to polar form, their norms are
+computed afterwards.
 
 Skipping, second rule (`score.faint`). A tile whose scores are already computed is skipped if each score is at most
 m_i + log(tolerance / 2M). There are M keys, so all keys that this rule skips have at most the weight tolerance / 2.
 Both rules together skip at most the weight `tolerance` of a row of the softmax, which changes out_i by at most
 2 tolerance max|v| (with dropout, divided by 1 - dropout). The backward pass applies both rules with lse_i, which is at
-least m_i, in place of m_i. To cover
-rounding errors, the norms are multiplied by 1 + 1e-3, and 1e-6 is added to T. T is stored for every CHUNK of offsets;
-the value at the far end of the chunk is used.
+least m_i, in place of m_i. To cover rounding errors, the norms are multiplied by 1 + 1e-3, and 1e-6 is added to T. T is
+stored for every CHUNK of offsets; the value at the far end of the chunk is used.
 
 NaN and infinity. A hidden key has the weight 0, but 0 times NaN is NaN, so a product of a whole tile would spread NaN.
 In the forward pass, a block of queries whose result holds NaN or infinity is computed a second time, without such

@@ -84,8 +84,9 @@ from fastpe.kernels.threads.task_counter import pass_ticket, wait_for_ticket
 
 
 class Ticket(NamedTuple):
-    """The counter of turns of a block of queries (at `spot` in `counters`), and the turn (`number`) of this key
-    block."""
+    """The turn of a key block to add to the gradients of one block of queries. The turn comes when the counter at
+    `spot` in `counters` reaches `number`.
+    """
 
     counters: int
     spot: int
@@ -96,7 +97,7 @@ class Ticket(NamedTuple):
 def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
     """Compute exp(S - shifts) for the row's keys low .. count - 1, and 0 for keys before `low`.
 
-    Hidden keys get 0 even if S or the shifts are NaN. mask: None without a mask.
+    Hidden keys get 0 even if S or the shifts are NaN. mask: the row's mask, or None if there is no mask.
     """
     width, none, lowest = lanes(row), zeros(row), splat(scalar(row, -np.inf))
     for j in range(0, count, width):
@@ -131,8 +132,9 @@ def recompute_weights(head, tile, factor, lse, case, scratch):
 
 @inlined
 def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
-    """`_weights_backward` for a row's keys before `count`; dmask: None if the gradient of the mask is not wanted.
+    """Do the work of `_weights_backward` for one row, up to the key `count`.
 
+    dmask: None if the gradient of the mask is not wanted.
     Where a weight is 0, dS is 0 even if the gradient of the weight is NaN, as it may be for hidden keys.
     """
     width, none = lanes(row), zeros(row)
@@ -148,8 +150,9 @@ def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
 
 @inner
 def _weights_backward(head, grads, tile, factor, case, scratch):
-    """Overwrite dP, in `dcells`, with the gradient of the result of `make_scores`, which follows from
-    dS = P (dP - delta)."""
+    """Overwrite dP, in `dcells`, with the gradient of the result of `make_scores`. It is computed from the
+    gradient of the scores, dS = P (dP - delta).
+    """
     weights, dweights = scratch.cells, scratch.dcells
     wants_bias = adds_bias(head.table, case) and wants_gradient(head.table, BIAS)
     wants_mask = wants_gradient(head.table, MASK)
@@ -170,14 +173,15 @@ def _weights_backward(head, grads, tile, factor, case, scratch):
 
 @inner
 def _is_whole(head, case):
-    """Whether a tile computes the complete gradients of its rows."""
+    """Whether each tile alone computes the complete gradients of its queries and keys."""
     return case.kept and not case.joined and head.query_length <= TILE_QUERIES
 
 
 @inner
 def _tile_weights(head, terms, grads, tile, slope, case, scratch):
-    """Compute the weights of the tile, in `cells`. Return the factor of the gradients of scores, and False if all
-    weights of the tile are negligible, otherwise True."""
+    """Compute the weights of the tile, in `cells`. Return two values: the factor of the gradients of scores, and False
+    if all weights of the tile are negligible, otherwise True.
+    """
     if case.kept:
         return score_factor(head, terms, case), True
     if terms is not None and has_slot(head.table, GROWTH):
@@ -191,7 +195,7 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
 
 @inner
 def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
-    """Compute all gradients of one tile; add to dq in the key block's turn."""
+    """Compute all gradients of one tile. The part of dq is added when it is the key block's turn."""
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
     softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
     scores_backward(head, terms, grads, tile, case, scratch)
@@ -206,7 +210,7 @@ def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
 @inner
 def softmax_backward(head, terms, grads, tile, factor, careful, case, scratch):
     """Compute the gradient of the result of `make_scores`, in `dcells`, from the tile's weights in `cells` and the
-    gradient of the output; add to the gradients of values, rel_value, bias and mask.
+    gradient of the output. Add to the gradients of values, rel_value, bias and mask.
 
     `v_columns` holds the tile's transposed values. careful: whether hidden rows may hold NaN or infinity.
     """
@@ -234,7 +238,9 @@ def _start(head, case):
 
 @inner
 def _content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
-    """Add to dk, wait for the key block's turn, and add to dq; `dcells` holds the gradient of the content."""
+    """Add to dk, wait for the key block's turn, and add to dq. `dcells` holds the gradient of the content, the products
+    of rotated queries and keys.
+    """
     scaled = False
     if terms is not None:
         scaled = bool(has_factors(head.table))
@@ -271,7 +277,9 @@ def needs_care(head, do, tile, case):
 
 @inner
 def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
-    """dcells += dout . rel_value, and the gradient of rel_value; mixed: the weights used in the forward pass."""
+    """Add dout . rel_value to `dcells`, and add the gradient of rel_value. mixed: the weights used in
+    the forward pass.
+    """
     if has_slot(head.table, REL_VALUE):
         offsets = offsets_of(terms, REL_VALUE, head, tile, case, scratch)
         do = at(grads.dout, tile.i0 * case.o_row)
@@ -282,7 +290,7 @@ def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
 
 @inner
 def _scaled_content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
-    """Add to dk, wait for the key block's turn, and add to dq, for content with factors (growth, rel_gain)."""
+    """Add to dk, wait for the key block's turn, and add to dq, if the content has factors (growth, rel_gain)."""
     _, m, _, n = tile
     d, dcells = case.width, scratch.dcells
     q_scaled, k_scaled, mine, theirs = scratch.q_scaled, scratch.k_scaled, scratch.dq_scaled, scratch.dk_scaled
@@ -311,7 +319,9 @@ def _scaled_content_backward(head, terms, grads, tile, ticket, careful, case, sc
 
 @inner
 def _wait(ticket, case):
-    """Wait for the key block's turn with a block of queries, if there may be other threads."""
+    """Wait until it is the key block's turn to add to a block of queries. Do not wait if one thread does
+    all the work.
+    """
     if not case.alone:
         wait_for_ticket(ticket.counters, ticket.spot, ticket.number)
 
@@ -330,8 +340,9 @@ def clear_rows(rows, row, n, d):
 
 @inner
 def gradients_from_key(g, j0, case):
-    """Return `g`, which has addresses of gradients for all keys, with gradients of keys and those over offsets starting
-    at key j0."""
+    """Move the addresses in `g`, so that the gradients of keys and those over offsets start at key j0. In `g`, they
+    start at the first key.
+    """
     return HeadGradients(
         g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
         at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, columns_from_key(g.columns, j0),
@@ -347,7 +358,9 @@ def prepare_deltas(dout, out, deltas, block, end, case):
 
 @inner
 def prepare_key_block(head, terms, grads, number, case, scratch):
-    """Transpose the key block's keys and values, for all heads that read them, and clear the key block's gradients."""
+    """Transpose the keys and values of the key block, and set its gradients to zero. Call this once for all
+    query heads that read the keys.
+    """
     d, j0 = case.width, number * TILE_KEYS
     n = min(TILE_KEYS, ends(head, case)[1] - j0)
     if not _is_whole(head, case):
@@ -365,7 +378,9 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
 
 @inner
 def key_block_backward(head, terms, grads, number, ticket, case, scratch):
-    """Add the gradients of one head that come from one block of keys. ticket: for the head's first block of queries."""
+    """Add the gradients of one head that come from one block of keys. ticket: the key block's turn for the head's first
+    block of queries.
+    """
     j0 = number * TILE_KEYS
     queries, keys = ends(head, case)
     n, shared = min(TILE_KEYS, keys - j0), scratch

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Panels(NamedTuple):
-    """The panels of keys and of values, with a row for each key block of each key head."""
+    """The packed operands (panels) of keys and of values, with a row for each key block of each key head."""
 
     keys: Array
     values: Array
@@ -36,7 +36,7 @@ class HeadPanels(NamedTuple):
 
 
 def panels_for(key_blocks: int, width: int, v_width: int) -> Panels:
-    """Memory for the packed operands of this many key blocks, over all key heads."""
+    """Return memory for the packed operands of this many key blocks, over all key heads."""
     tile = int(TILE_KEYS)
     return Panels(
         aligned_empty((key_blocks, packed_words(width, tile)), np.float32),
@@ -46,13 +46,13 @@ def panels_for(key_blocks: int, width: int, v_width: int) -> Panels:
 
 @inner
 def blocks_of_panels(words):
-    """The number of key blocks of all key heads that are packed in advance."""
+    """Return the number of key blocks, of all key heads, that are packed in advance."""
     return np.int64(0) if words is None else np.int64(words.keys.shape[0])
 
 
 @inner
 def pack_key_block(key_block, words, x, memory, isa, case):
-    """Pack one key block; key_block: its number among those of all key heads. x: `Inputs`."""
+    """Pack one key block. key_block: its number among the key blocks of all key heads. x: `Inputs`."""
     head, j0 = key_block // case.key_blocks, key_block % case.key_blocks * TILE_KEYS
     b, kh, n = head // case.key_heads, head % case.key_heads, min(TILE_KEYS, case.keys - j0)
     keys = at(pointer(x.kr), b * case.k_batch + kh * case.k_head + j0 * case.kr_row)
@@ -63,7 +63,7 @@ def pack_key_block(key_block, words, x, memory, isa, case):
 
 @inner
 def panels_of_head(words, b, kh, memory, isa, case):
-    """The panels of one key head."""
+    """Return the panels of one key head, or None if nothing is packed."""
     if words is None:
         return None
     key_blocks, first = case.key_blocks, (b * case.key_heads + kh) * case.key_blocks
@@ -81,7 +81,7 @@ def is_packed(words):
 
 @inner
 def keys_of_tile(words, tile, otherwise):
-    """The tile's transposed keys, packed; `otherwise` if none are packed."""
+    """Return the tile's transposed keys in packed form, or `otherwise` if no keys are packed."""
     if words is None:
         return otherwise
     return at(words.keys, tile.j0 // TILE_KEYS * words.keys_of_block)
@@ -99,7 +99,7 @@ def packs_values(tile, case):
 
 @inner
 def values_of_tile(words, tile, case):
-    """The tile's values as operand B of products, and their row stride."""
+    """Return the tile's values in packed form, as operand B of products, and their row stride."""
     return at(words.values, tile.j0 // TILE_KEYS * words.values_of_block), -_keys_of(tile, case)
 
 

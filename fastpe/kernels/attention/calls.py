@@ -42,14 +42,15 @@ _OF_A_CLAIM = 2**15  # number of multiplications that take as long as one change
 
 @inlined
 def _own(array, memory, isa):
-    """The pointer to an array in the form that products take; with an `isa`, a `RoundingPointer` that carries the
-    worker's memory."""
+    """Return the pointer to an array in the form that products take. With an `isa`, it is a `RoundingPointer` that
+    carries the worker's memory.
+    """
     return rounding(pointer(array), memory, isa)
 
 
 @inner
 def _visibility_of(x, b, h, case):
-    """Which keys the queries of one head see."""
+    """Return the arrays that say which keys the queries of one head see."""
     by_sample, by_head = x.occupied.shape[:2]
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES * case.key_blocks
     own = (b % by_sample * by_head + h % by_head) * blocks
@@ -64,7 +65,7 @@ def _visibility_of(x, b, h, case):
 
 @inner
 def head_of_call(x, b, h, dropout, words, case, memory, isa):
-    """The arrays of one head that attention reads."""
+    """Return the arrays of one head that attention reads."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
     guard = Guard(
@@ -83,7 +84,9 @@ def head_of_call(x, b, h, dropout, words, case, memory, isa):
 
 @inner
 def _next_tasks(counters, worker, run, tasks):
-    """The first of the tasks that the worker takes next, and the one after the last. run: see `_run_of`."""
+    """Return the range of tasks that the worker takes next: the first task, and the one after the last. run: the result
+    of `_run_of`.
+    """
     if run == 0:
         task = next_task(counters)
         return task, task + 1
@@ -93,10 +96,11 @@ def _next_tasks(counters, worker, run, tasks):
 
 @inner
 def _run_of(blocks, packed, tasks, lanes, case):
-    """Number of tasks that a worker takes at once if a head is one block, so that all tasks take equally long; else 0.
+    """Return the number of tasks that a worker takes at once. It is 0, which means one task at a time, if a head has
+    several blocks or if there are key blocks to pack, because tasks then do not take equally long.
 
-    Workers take several tasks at once because the shared counter is slow: loading it after another core has changed it
-    takes as long as computing a query with a dozen keys.
+    Otherwise, workers take several tasks at once, because the shared counter is slow: loading it after another core has
+    changed it takes as long as computing a query with a dozen keys.
     """
     if blocks > 1 or packed > 0:
         return np.int64(0)
@@ -145,8 +149,9 @@ def forward(team, counters, x, dropout, out, lse, case, layout, workspaces):
 
 @entry(label="attention with bfloat16 products")
 def rounded_forward(team, counters, isa, words, x, dropout, out, lse, case, layout, workspaces):
-    """As `forward`, with operands rounded to bfloat16; words: the packed operands (`Panels`); workspaces: `MEMORY`
-    elements longer (see `products.bfloat16.product`)."""
+    """Do the same as `forward`, with operands rounded to bfloat16. words: the packed operands (`Panels`). The
+    workspaces are `MEMORY` elements longer (see `products.bfloat16.product`).
+    """
     on_team(team, _forward_worker, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, isa, words))
 
 
@@ -172,7 +177,9 @@ def _flush(g, own, head, number, case):
 
 @inner
 def _gradients(g, b, h, number, case, workspace, layout, memory, isa):
-    """The addresses of the gradients of one head; a key block's sums for slots are in the worker's memory."""
+    """Return the addresses of the gradients of one head. The sums of a key block for slots are in the
+    worker's memory.
+    """
     d, dv, n, head, j0 = case.width, case.v_width, case.queries, b * case.heads + h, number * TILE_KEYS
     first, queries = head * n, head * n * d
     kh = h // (case.heads // case.key_heads)
@@ -259,11 +266,11 @@ def _backward_worker(worker, counters, x, dropout, g, tickets, case, layout, wor
 
 @entry(label="the gradients of attention")
 def backward(team, counters, x, dropout, g, tickets, case, layout, workspaces):
-    """Fill the gradients of rows in g, and add to those of slots, which are zero initially."""
+    """Write the gradients of rows to g, and add to the gradients of slots, which are zero initially."""
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, tickets, case, layout, workspaces, None))
 
 
 @entry(label="the gradients of attention with bfloat16 products")
 def rounded_backward(team, counters, isa, x, dropout, g, tickets, case, layout, workspaces):
-    """As `backward`, with operands rounded to bfloat16; workspaces as for `rounded_forward`."""
+    """Do the same as `backward`, with operands rounded to bfloat16. The workspaces are as for `rounded_forward`."""
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, tickets, case, layout, workspaces, isa))

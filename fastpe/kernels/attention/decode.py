@@ -62,7 +62,7 @@ class Sizes(NamedTuple):
 
 
 class Visible(NamedTuple):
-    """Which keys are visible, without the mask."""
+    """The arrays and numbers that say which keys are visible, without the mask."""
 
     causal: bool
     window: int  # 0: none
@@ -85,7 +85,7 @@ class Terms(NamedTuple):
 
 @inner
 def _interval(visible, b, i, sizes):
-    """The position of query i, and the interval of keys that it sees."""
+    """Return the position of query i, and the interval of keys that it sees."""
     start = visible.starts[b % visible.starts.size] if visible.starts.size else sizes.keys - sizes.queries
     position, low, high = start + i, np.int64(0), sizes.keys
     if visible.lengths.size:
@@ -118,8 +118,9 @@ def _add_bias(scores, bias, count, position, low, high):
 
 @inner
 def _add_offsets(scores, offsets, low, high, capped):
-    """scores[j] += offsets[j] - base. Return the base: the largest of the offsets, or 0 with a soft cap. Without a
-    base, the sums would round large offsets."""
+    """scores[j] += offsets[j] - base. Return the base: the largest of the offsets, or 0 with a soft cap. If no base
+    were subtracted, large offsets would be rounded in the sums.
+    """
     base = 0.0
     if high > low and not capped:
         base = get(offsets, low)
@@ -194,13 +195,13 @@ def _mix_values(weights, values, step, count, width, y):
 
 @inlined
 def _row_at(x, strides, b, h, i, sizes):
-    """A pointer to a row of an array (B, H, N, D); x points to the array's first element."""
+    """Return a pointer to a row of an array (B, H, N, D). x points to the array's first element."""
     return at(pointer(x), (b * strides[0] + h * strides[1] + i * strides[2]) // sizes.itemsize)
 
 
 @inner
 def _worker(number, workers, q, k, v, sizes, visible, terms, workspace, out, lse):
-    """Process one of equal shares of all queries of all heads."""
+    """Process one share of all queries of all heads. The workers have equal shares."""
     d, dv, tasks = sizes.width, sizes.v_width, sizes.batch * sizes.heads * sizes.queries
     query = row(workspace, number)
     scores = at(query, d)

@@ -8,7 +8,7 @@ from fastpe.kernels.simd import at
 
 @inner
 def drop_cells(dropout, place, cells, tile, case):
-    """Multiply the tile's weights by their factors. place: the number of the head in dropout.
+    """Multiply the tile's weights by their factors of dropout. place: the number of the head in dropout.
 
     If a tile's first key is not the first of a dropout cell, the cell's unused elements before that key are multiplied,
     too.
@@ -25,7 +25,7 @@ def drop_cells(dropout, place, cells, tile, case):
 
 @inner
 def mixed_weights(dropout, place, tile, case, scratch):
-    """The weights that the tile's values are mixed with: `cells` itself, or a copy to which dropout is applied."""
+    """Return the weights that multiply the tile's values: `cells` itself, or a copy to which dropout is applied."""
     if dropout is None:
         return scratch.cells
     if not case.dropped:

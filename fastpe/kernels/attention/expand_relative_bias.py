@@ -34,7 +34,7 @@ def expand_relative_bias(x, heads, count, first, n, m, unfolded):
 
     x: (L, H, K) flattened, over the clipped offsets -(K // 2) .. K // 2. first: (B or 1,), the position of the first
     query. unfolded: (S, H, N + M - 1) flattened, where S is L or the size of `first`. Sample s of `unfolded` reads
-    sample s of x and of `first`; if x or `first` has only one sample, all read that one.
+    sample s of x and of `first`. If x or `first` has only one sample, all samples of `unfolded` read this one.
     """
     met, leads = n + m - 1, x.size // (heads * count)
     for lead in range(unfolded.size // (heads * met)):

@@ -56,8 +56,8 @@ from fastpe.kernels.simd import (
 
 @inlined
 def _score_row(row, factors, offsets, has_bias, mask, low, count):
-    """Compute the scores of the row's keys before `count`, with those before `low` hidden; return a vector with the
-    largest of them.
+    """Compute the scores of the row's keys before `count`, and hide the keys before `low`. Return a vector with the
+    largest of the scores.
 
     mask: None without a mask, so that the loop contains no code for it.
     """
@@ -75,8 +75,8 @@ def _score_row(row, factors, offsets, has_bias, mask, low, count):
 
 @inner
 def soften(head, tile, factor, tops, sums, case, scratch):
-    """Overwrite scores with exp(score - running maximum), or with 0 for hidden keys. Rescale the sums so far to the new
-    maximum.
+    """Overwrite scores with exp(score - running maximum), or with 0 for hidden keys. Rescale the previous sums to the
+    new maximum.
 
     If weights are kept (`case.kept`), a row has only this tile, so its weights are normalised immediately.
     """
@@ -118,8 +118,9 @@ def soften(head, tile, factor, tops, sums, case, scratch):
 
 @inner
 def _mix_values(words, v, cells, tile, mode, y, y_row, case):
-    """y = weights v, plus y if `mode` says so, by a matrix product; v is read from the packed operands in `words` if
-    there are any."""
+    """y = weights v, plus y if `mode` says so, by a matrix product. v is read from the packed operands in `words`, if
+    there are any.
+    """
     _, m, _, n = tile
     if words is not None and packs_values(tile, case):
         packed, row = values_of_tile(words, tile, case)
@@ -130,7 +131,7 @@ def _mix_values(words, v, cells, tile, mode, y, y_row, case):
 
 @inner
 def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
-    """y = weights v (+ y if start is ONTO) + rows of rel_value.
+    """y = weights v + rows of rel_value. If start is ONTO, y is added.
 
     careful: whether hidden values of the tile may hold NaN or infinity.
     """
@@ -151,9 +152,9 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
 
 @inner
 def finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
-    """Divide the mixed rows by the sums of their weights, write them to `out`, and compute lse.
+    """Divide the sums of weighted values by the sums of the weights, write them to `out`, and compute lse.
 
-    A row that sees no key has the sum 0, the output 0 and the lse -inf. A sum of NaN is passed on.
+    A row that sees no key has the sum 0, the output 0 and the lse -inf. If a sum is NaN, so is the output.
     """
     d, width = case.v_width, lanes(out)
     for i in range(rows):
@@ -176,8 +177,9 @@ def _second(out, mixed, kept):
 
 @intrinsic
 def _mixed_in(typingctx, out, mixed, kept):
-    """The array in which values are mixed: `out` itself if weights are kept, otherwise `mixed`. If weights are kept,
-    `out` never has half precision, so both arrays have the same type."""
+    """Return the array in which the sums of values are computed: `out` itself if weights are kept, otherwise `mixed`.
+    If weights are kept, `out` never has half precision, so both arrays have the same type.
+    """
     return overload_by_type(typingctx, _either if out == mixed else _second, (out, mixed, kept))
 
 
@@ -208,8 +210,9 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
 
 @inner
 def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_row, case, scratch):
-    """Process the tiles of keys: mix values in y, and keep the maximum and the sum of each row in `stats`. low, high:
-    the visible keys."""
+    """Process the tiles of keys: add weighted values to y, and keep the maximum and the sum of each row in `stats`.
+    low, high: the range of visible keys.
+    """
     tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
     if not case.kept:
         clear(scratch.mixed, rows * case.v_width)
@@ -258,8 +261,9 @@ def _tile_scores(path, head, terms, tile, case, scratch):
 
 @inner
 def weigh_values(head, terms, tile, factor, start, careful, y, y_row, case, scratch):
-    """Overwrite the tile's scores, as `make_scores` leaves them, with its weights in the running softmax, and mix
-    values in y."""
+    """Overwrite the tile's scores, which `make_scores` computed, with its weights in the running softmax. Add the
+    weighted values to y.
+    """
     soften(head, tile, factor, scratch.stats, at(scratch.stats, TILE_QUERIES), case, scratch)
     drop_cells(head.dropout, head.place, scratch.cells, tile, case)
     _mix(head, terms, tile, start, careful, y, y_row, case, scratch)

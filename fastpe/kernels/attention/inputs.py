@@ -87,8 +87,9 @@ class Case(NamedTuple):
 
 @inner
 def ends(head, case):
-    """The number of queries and of keys that have rows. In a call, all have rows, including padding; in the model, only
-    those of the sequence, because rows of another sequence may follow."""
+    """Return the number of queries and the number of keys that have rows. In a call, all have rows, including padding.
+    In the model, only those of the sequence have rows, because rows of another sequence may follow.
+    """
     if case.alone:
         return head.query_length, head.key_length
     return case.queries, case.keys
@@ -96,14 +97,14 @@ def ends(head, case):
 
 @inner
 def place(table, slot, b, h):
-    """Start of the part of a slot's array that belongs to a head."""
+    """Return the start of the part of a slot's array that belongs to a head."""
     return b * table[slot, BATCH] + h * table[slot, HEAD]
 
 
 @inner
 def terms_of(slots, b, h):
-    """Return which parts of the slots a head reads. Return None if the call has no dropout, no terms other than a bias
-    and a mask, and needs no products before the scale.
+    """Return which parts of the slots a head reads (`Terms`). Return None if the call has no dropout, has no terms
+    except a bias and a mask, and does not need the products before the scale.
 
     Kernels for such calls are compiled without code for dropout and all other terms. Kernels for other calls are
     compiled with code for all of them, because compiling a subset would take as long.
@@ -121,7 +122,7 @@ PLACES = np.int64(4)
 
 @inner
 def gradient_of(gradients, slot):
-    """The address of the gradient of a slot; gradients: `SlotGradients`."""
+    """Return the address of the gradient of a slot. gradients: `SlotGradients`."""
     row, places = slot * PLACES, gradients.places
     start = get(places, row + START) + gradients.outer * get(places, row + OUTER)
     return part(gradients.buffer, start + gradients.head * get(places, row + STEP), get(places, row + COUNT))
@@ -129,8 +130,9 @@ def gradient_of(gradients, slot):
 
 @inner
 def offset_gradient_of(grads, slot):
-    """As `gradient_of`, for a slot over offsets. The address is that of the entry for the call's last query and the key
-    block's first key."""
+    """Return the address of the gradient of a slot over offsets. It is the address of the entry for the call's last
+    query and the key block's first key.
+    """
     return at(gradient_of(grads.sums, slot), grads.shift)
 
 
@@ -163,7 +165,8 @@ class HeadPath(NamedTuple):
 
 class Head(NamedTuple):
     """What attention reads of one head: pointers to its rows before and after rotation, to its bias and to the table of
-    slots; its sizes; and the data of single features."""
+    slots; its sizes; and the data of optional features.
+    """
 
     q: int
     qr: int
@@ -186,7 +189,7 @@ class Head(NamedTuple):
 
 
 class SlotGradients(NamedTuple):
-    """The gradients of slots that belong to one head: see `gradient_of`."""
+    """Where the gradients of slots for one head are: see `gradient_of`."""
 
     buffer: int  # pointer
     places: int  # pointer to the table of addresses in it
@@ -227,13 +230,15 @@ class Tile(NamedTuple):
 
 @inner
 def first_offset(head, tile):
-    """The offset at the tile's entry (0, 0)."""
+    """Return the offset at the tile's entry (0, 0)."""
     return tile.j0 - (tile.i0 + head.visibility.start)
 
 
 @inner
 def at_offset(x, tile, case):
-    """A pointer to the entry of x for the tile's entry (0, 0); x: an array over offsets (`expand_relative_bias`)."""
+    """Return a pointer to the entry of x for the tile's entry (0, 0). x: an array over offsets
+    (`expand_relative_bias`).
+    """
     return at(x, tile.j0 - tile.i0 + case.queries - 1)
 
 

@@ -15,7 +15,7 @@ from fastpe.kernels.simd import at, fma, get, lanes, load_first, total, zeros
 
 @inner
 def all_finite(x, x_row, n, d, like):
-    """Whether n rows of d elements hold neither NaN nor infinity; like: a pointer to elements of the type of sums."""
+    """Whether n rows of d elements hold neither NaN nor infinity. like: a pointer to elements of the type of sums."""
     none, sums = zeros(like), zeros(like)
     for j in range(n):
         for c in range(0, d, lanes(like)):
@@ -25,7 +25,9 @@ def all_finite(x, x_row, n, d, like):
 
 @inner
 def add_nonzero_rows(weights, step, x, x_row, n, d, y):
-    """y += weights . x over the rows of x whose weight is not 0; weights are `step` apart."""
+    """y += the sum of weights[j] x_j over the rows of x whose weight is not 0. The weights are `step`
+    elements apart.
+    """
     for j in range(n):
         weight = get(weights, j * step)
         if weight != 0.0:  # also true for NaN
@@ -34,7 +36,7 @@ def add_nonzero_rows(weights, step, x, x_row, n, d, y):
 
 @inner
 def add_product(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, careful):
-    """y = cells x, added to y with mode ONTO; careful: whether x may hold NaN or infinity where cells are 0."""
+    """y = cells x, added to y with mode ONTO. careful: whether x may hold NaN or infinity in rows whose cells are 0."""
     if not careful:
         gemm(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, y, y_row, y, NONE)
         return
@@ -46,7 +48,7 @@ def add_product(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, careful)
 
 @inner
 def add_weighted_rows(weights, x, x_row, n, d, y):
-    """As `tile.add_rows`, without the rows whose weight is 0 if any row holds NaN or infinity."""
+    """Do the same as `tile.add_rows`. If any row holds NaN or infinity, leave out the rows whose weight is 0."""
     if all_finite(x, x_row, n, d, y):
         add_rows(weights, x, x_row, n, d, y)
     else:

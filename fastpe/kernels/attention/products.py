@@ -50,20 +50,21 @@ from fastpe.kernels.simd import (
 
 @inner
 def has_factors(table):
-    """Whether the content has factors: growth, by which queries and keys are scaled first, or `rel_gain`."""
+    """Whether the content has factors: growth, which multiplies queries and keys first, or `rel_gain`."""
     return has_slot(table, GROWTH) or has_slot(table, REL_GAIN)
 
 
 @inner
 def in_place(case):
-    """Whether there are so few queries that keys are read in place, not transposed; in calls, not in the model."""
+    """Whether keys are read in place, not transposed, because there are few queries. This is never so in the model."""
     return case.queries <= FEW and not case.alone
 
 
 @inner
 def prepare_keys(head, terms, tile, case, scratch):
-    """Transpose the tile's rotated keys. With growth, the keys are first scaled for the block of queries from tile.i0
-    on. With `rel_gain`, and if keys are packed or read in place, they are not transposed."""
+    """Transpose the tile's rotated keys. With growth, first scale the keys for the block of queries from tile.i0 on. Do
+    not transpose them with `rel_gain`, or if keys are packed or read in place.
+    """
     d, n, source, row = case.width, tile.n, at(head.kr, tile.j0 * case.kr_row), case.kr_row
     if terms is not None and has_slot(head.table, GROWTH):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
@@ -86,8 +87,9 @@ def _has_gain(terms, table):
 
 @inner
 def columns_of(n, cells):
-    """Number of columns to compute in a product that needs n. If more than half of the last panel is needed, all of it
-    is computed, because this takes less time than computing the needed vectors one by one."""
+    """Return the number of columns to compute in a product that needs n columns. If more than half of the last panel is
+    needed, the whole panel is computed, because this takes less time than computing the needed vectors one by one.
+    """
     panel = PANEL * lanes(cells)
     return n if n % panel <= panel // 2 else n + panel - n % panel
 
@@ -100,8 +102,9 @@ def _make_in_place(content, content_row, keys, key_row, tile, case, cells):
 
 @inner
 def make_content(content, content_row, keys, key_row, head, tile, case, scratch):
-    """cells = content . key for all pairs that may be visible. keys: the tile's keys, which are also transposed in
-    `k_columns`, unless they are read in place or packed."""
+    """cells = content . key for all pairs that may be visible. keys: the tile's keys. Unless they are read in place or
+    packed, `k_columns` holds them transposed.
+    """
     mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
     if in_place(case):
         bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
@@ -154,7 +157,7 @@ def _make_with_factors(content, content_row, keys, head, terms, tile, case, scra
 
 @inner
 def _reads_keys_once(head, terms, tile, case, scratch):
-    """Whether `_make_with_key_terms` applies, and has something to add."""
+    """Whether `_make_with_key_terms` can be used, and there is a term for it to add."""
     table = head.table
     if not (in_place(case) and (has_slot(table, KEY_BIAS) or has_slot(table, REL_QUERY))):
         return False
@@ -188,7 +191,7 @@ def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, sc
 
 @inner
 def add_relative_products(head, terms, tile, case, scratch):
-    """Add all of `inner` except the content to `cells`."""
+    """Add all terms of `inner` except the content to `cells`."""
     table, cells, k = head.table, scratch.cells, at(head.k, tile.j0 * case.k_row)
     if has_slot(table, REL_KEY):
         _add_query_terms(head, terms, tile, case, scratch)

@@ -52,15 +52,15 @@ _DECAYING = frozenset({"bias", "key_offset"})
 
 
 def terms_given(slots: Iterable[str], options: Options) -> frozenset[str]:
-    """The names of all terms of a call: the slots that are arrays, and the options that are not 0."""
+    """Return the names of all terms of a call: the slots that are arrays, and the options that are not 0."""
     return frozenset(slots) | {name for name, value in zip(options._fields, options, strict=True) if value}
 
 
 def bounded(terms: frozenset[str]) -> bool:
     """Whether the terms of a call allow tiles to be skipped (`Pass._skips` has the other conditions).
 
-    A bias or key offset is given, and S_ij <= |scale| |row_scale_i q_i| |k_j| + bias[o] + key_offset_j, with q_i and
-    k_j after `rotors` or `polar`.
+    This is the case if a bias or key offset is given, and S_ij <= |scale| |row_scale_i q_i| |k_j| + bias[o] +
+    key_offset_j holds with all terms. Here q_i and k_j are the rows after `rotors` or `polar`.
     """
     return not terms.isdisjoint(_DECAYING) and all(term in ROWS and ROWS[term].bounded for term in terms)
 
@@ -81,7 +81,7 @@ def in_passes(terms: frozenset[str]) -> bool:
 
 @inner
 def make_scores(head, terms, tile, back, case, scratch):
-    """Compute in `cells` the tile's scores before masks, in the form that `score` takes. Return the factor by which
+    """Compute the tile's scores before masks, in `cells`, in the form that `score` takes. Return the factor by which
     `score` multiplies them.
 
     `prepare_keys` has prepared the tile's keys. back: whether this is the backward pass.
@@ -104,7 +104,9 @@ def _make_all_scores(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_of_products(head, terms, tile, back, case, scratch):
-    """As `make_scores`, but start from the products in `cells`, and add columns only if there is a soft cap."""
+    """Do the same as `make_scores`, but start from the products in `cells`, and add columns only if there is a soft
+    cap.
+    """
     cells = scratch.cells
     if case.keep_raw:
         copy_cells(cells, scratch.raw, TILE_KEYS, tile.m, tile.n)
@@ -124,8 +126,9 @@ def scores_of_products(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_backward(head, terms, grads, tile, case, scratch):
-    """Overwrite the gradient of the result of `make_scores`, in `dcells`, with the gradient of the products. Add the
-    gradients of all terms that `make_scores` applies to the products."""
+    """On entry, `dcells` holds the gradient of the result of `make_scores`. Overwrite it with the gradient of the
+    products, and add the gradients of all terms that `make_scores` applies to the products.
+    """
     if terms is None:
         return
     if case.options.softcap > 0.0:
@@ -149,7 +152,7 @@ def adds_bias(table, case):
 
 @inner
 def score_factor(head, terms, case):
-    """The return value of `make_scores`."""
+    """Return what `make_scores` returns, without computing scores."""
     if terms is None:
         return head.scale
     return scalar(head.q, 1.0) if has_columns(head.table) or case.in_passes else head.scale
@@ -161,8 +164,9 @@ def score_factor(head, terms, case):
 
 @inlined
 def score(x, j, left, factors, bias, has_bias):
-    """Return the scores S of `left` entries of a row from entry j on. x: the result of `make_scores` for these entries;
-    bias: pointer to the bias of the row's first entry."""
+    """Return the scores S of `left` entries of a row from entry j on. x: the result of `make_scores` for these entries.
+    bias: pointer to the bias of the row's first entry.
+    """
     s = x * factors
     if has_bias:
         s = s + load_first(bias, j, left)
@@ -171,7 +175,7 @@ def score(x, j, left, factors, bias, has_bias):
 
 @inlined
 def score_backward(ds, j, left, factors, dbias, wants_bias):
-    """Return the gradient of `score`'s x, given the gradient of S; add to dbias."""
+    """Return the gradient of the argument x of `score`, given the gradient of S. Add to dbias."""
     if wants_bias:
         store_first(dbias, j, load_first(dbias, j, left) + ds, left)
     return ds * factors
@@ -183,10 +187,10 @@ def score_backward(ds, j, left, factors, dbias, wants_bias):
 
 @inner
 def bound(head, tile, number, ahead, case):
-    """Return `slope` and `term` such that log sum exp(scores) over the tile and all tiles beyond it is at most
-    slope |q_i| + term.
+    """Return `slope` and `term` such that the logarithm of the sum of exp(scores), over the tile and all tiles beyond
+    it, is at most slope |q_i| + term.
 
-    ahead: 1 if the tiles beyond it have larger offsets, as for keys after the query, else 0.
+    ahead: 1 if the tiles beyond it have larger offsets, as for keys after the query; otherwise 0.
     """
     chunks = (case.queries + case.keys - 1 + CHUNK - 1) // CHUNK
     first = tile.j0 - tile.i0 + case.queries - 1
@@ -200,8 +204,9 @@ def bound(head, tile, number, ahead, case):
 
 @inner
 def negligible(head, tile, slope, term, floors):
-    """First rule of skipping: whether slope |q_i| + term, with the results of `bound`, is below floor_i + `limit` for
-    every row i."""
+    """First rule of skipping: whether slope |q_i| + term is below floor_i + `limit` for every row i. `slope` and `term`
+    are the results of `bound`.
+    """
     held, norms = True, at(head.guard.q_norms, tile.i0)
     for i in range(tile.m):
         held &= slope * np.float64(get(norms, i)) + term < np.float64(get(floors, i)) + head.guard.limit

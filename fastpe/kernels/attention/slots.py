@@ -147,7 +147,7 @@ ROWS = SLOTS | _OTHERS
 
 
 def slot_number(name: str) -> np.int64:
-    """The number by which kernels know a slot."""
+    """Return the number by which kernels know a slot."""
     return np.int64(list(ROWS).index(name))
 
 
@@ -181,12 +181,12 @@ def wants_gradient(table, slot):
 
 @inner
 def rows_of(table, slot):
-    """The number of rows of one head's array, or of entries if that array has one axis."""
+    """Return the number of rows of one head's array, or of entries if that array has one axis."""
     return get(table, slot * COLUMNS + ROW_COUNT)
 
 
 class Terms(NamedTuple):
-    """Which part of a slot is read: the sample (or the layer of a model) and the head."""
+    """Which part of a slot is read: the index of the sample (or of the layer of a model), and the head."""
 
     sample: int
     head: int
@@ -194,7 +194,8 @@ class Terms(NamedTuple):
 
 @inner
 def floats_of(table, slot, terms, like):
-    """A pointer to the part of a slot's array that belongs to one head. The caller of the kernel keeps the array alive.
+    """Return a pointer to the part of a slot's array that belongs to one head. The caller of the kernel must keep the
+    array alive.
 
     like: a pointer to elements of the same type.
     """
@@ -205,7 +206,7 @@ def floats_of(table, slot, terms, like):
 
 @inner
 def doubles_of(table, slot, terms):
-    """As `floats_of`, for float64."""
+    """Return a pointer as `floats_of` does, but to float64."""
     row = slot * COLUMNS
     whole = double_pointer(get(table, row + ADDRESS), get(table, row + SIZE))
     return part(whole, _start(table, row, terms), get(table, row + COUNT))
@@ -213,7 +214,7 @@ def doubles_of(table, slot, terms):
 
 @inner
 def integers_of(table, slot, terms):
-    """As `floats_of`, for int32."""
+    """Return a pointer as `floats_of` does, but to int32."""
     row = slot * COLUMNS
     whole = int32_pointer(get(table, row + ADDRESS), get(table, row + SIZE))
     return part(whole, _start(table, row, terms), get(table, row + COUNT))

@@ -11,7 +11,7 @@ _LOG_2 = math.log(2.0)
 
 @inlined
 def _log_of_sum(a, b):
-    """log(exp(a) + exp(b))."""
+    """Return log(exp(a) + exp(b))."""
     if a == b:
         return a + _LOG_2
     high, low = (a, b) if a > b else (b, a)

@@ -46,8 +46,9 @@ def dot(x, y, n):
 
 @inner
 def dots(x, y, y_row, n, d, out):
-    """out = x . y for n rows y, of d elements each. Four rows are processed at a time, because their sums do not depend
-    on each other."""
+    """Write the products of x with n rows of y, of d elements each, to `out`. Four rows are processed at a time,
+    because their sums do not depend on each other.
+    """
     width, four = lanes(x), n // 4 * 4
     whole = d // width * width
     for j in range(0, four, 4):
@@ -70,7 +71,7 @@ def dots(x, y, y_row, n, d, out):
 
 @inner
 def add_rows(weights, x, x_row, n, d, y):
-    """y += weights . x over n rows x, of d elements each.
+    """y += the sum of weights[j] x_j over n rows of x, of d elements each.
 
     The sum over even rows and the sum over odd rows start at zero and are then added to y. So y, a sum over many tiles,
     is rounded once per tile, not once per row.
@@ -138,7 +139,9 @@ def clear(x, n):
 
 @inner
 def cell_sums(cells, sums, m, n, by_key):
-    """Fill `sums` with the sum of each key's column if `by_key`, otherwise with the sum of each query's row."""
+    """Fill `sums`. If `by_key`, the entries are the sums over queries for each key, otherwise the sums over keys for
+    each query.
+    """
     if by_key:
         for j in range(0, n, lanes(sums)):
             column = zeros(sums)

@@ -10,7 +10,7 @@ from fastpe.kernels.simd import at, blend, get, minus, where_negative
 
 @inlined
 def visible(i, head, case):
-    """The keys low .. high - 1 that query i sees."""
+    """Return the range low .. high - 1 of the keys that query i sees."""
     position = i + head.visibility.start
     low, high = np.int64(0), head.key_length
     if case.causal:
@@ -25,7 +25,7 @@ def visible(i, head, case):
 
 @inner
 def visible_of_block(i0, m, head, case):
-    """The smallest range low .. high - 1 that contains all keys that the m queries from i0 on see."""
+    """Return the smallest range low .. high - 1 that contains all keys that the m queries from i0 on see."""
     if m <= 0:
         return np.int64(0), np.int64(0)
     if not case.spanned:
@@ -40,7 +40,7 @@ def visible_of_block(i0, m, head, case):
 
 @inner
 def hide(x, j, low, high, lowest, width):
-    """Return x, a vector with an entry for each key from j on, with `lowest` for keys outside low .. high - 1."""
+    """Return x, in which lane i belongs to key j + i, with `lowest` for keys outside low .. high - 1."""
     if high - j < width:
         x = blend(x, high - j, lowest)
     if low > j:
@@ -50,7 +50,9 @@ def hide(x, j, low, high, lowest, width):
 
 @inner
 def where_shown(x, added, lowest, none):
-    """Return x, but `none` where the mask adds minus infinity, even if x is NaN there. added: what the mask adds."""
+    """Return x, but `none` where the mask hides the key, even if x is NaN there. added: what the mask adds to the
+    scores.
+    """
     return where_negative(minus(added - lowest), x, none)
 
 
@@ -62,13 +64,13 @@ def masked(x, added, lowest):
 
 @inner
 def mask_of_row(i, j0, head):
-    """The mask's entries for query i and the keys from j0 on."""
+    """Return a pointer to the mask's entries for query i and the keys from j0 on."""
     return at(head.visibility.mask, i * rows_of(head.table, MASK) + j0)
 
 
 @inner
 def shown_of_block(i0, m, low, high, head, case):
-    """The keys of `visible_of_block`, without those at both ends that the mask hides from all queries."""
+    """Return the range of `visible_of_block`, without the keys at both ends that the mask hides from all queries."""
     if not has_slot(head.table, MASK):
         return low, high
     first, last = high, np.int64(0)
@@ -85,8 +87,9 @@ def shown_of_block(i0, m, low, high, head, case):
 
 @inner
 def may_hide(head, case):
-    """Whether NaN or infinity could spread within a block: whether a key may be hidden from one of its queries and
-    visible to another one. Always false in the model, whose rows are finite."""
+    """Whether NaN or infinity could spread within a block: whether a key may be hidden from one query and visible to
+    another. The result is always false in the model, whose rows are finite.
+    """
     return not case.alone and (case.causal or case.window or case.spanned or has_slot(head.table, MASK))
 
 
@@ -122,5 +125,5 @@ def on_diagonal(head, tile, case):
 
 @inner
 def own_tile(tile_queries_end, head):
-    """The tile of keys that contains the position of a block's last query."""
+    """Return the number of the tile of keys that contains the position of a block's last query."""
     return (tile_queries_end - 1 + head.visibility.start) // TILE_KEYS

@@ -26,7 +26,7 @@ from fastpe.kernels.attention.tile import BAND, FEW, PACKED, SUBTILE, TILE_KEYS,
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, region
 
-_PAIRS = 16  # smallest number of rows of packed keys or values: channels are packed in pairs, 32 at a time
+_PAIRS = 16  # smallest number of rows of packed keys or values: channels are packed in pairs, 32 channels at a time
 
 
 class PathLayout(NamedTuple):
@@ -145,19 +145,19 @@ def _path_layout(case: Case, take: Callable[[Any], int], *, backward: bool, few:
 
 
 def gradient_size(slot: str, table: np.ndarray, case: Case) -> int:
-    """Number of elements of a slot's gradient for one head, in the form in which kernels sum it."""
+    """Return the number of elements of a slot's gradient for one head, in the form in which kernels sum it."""
     if ROWS[slot].gradient == "cells":
         return case.queries * case.keys
     return int(table[slot_number(slot), COUNT])
 
 
 def _with_gradients(table: np.ndarray, kinds: tuple[str, ...]) -> list[str]:
-    """The slots whose gradients are wanted, among those whose `Slot.gradient` is one of `kinds`."""
+    """Return the slots whose gradients are wanted, among the slots whose `Slot.gradient` is one of `kinds`."""
     return [slot for slot, row in ROWS.items() if row.gradient in kinds and table[slot_number(slot), WANTED]]
 
 
 def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
-    """The layout of a key block's sums, in the form that `inputs.gradient_of` reads, and their size."""
+    """Return the layout of a key block's sums, in the form that `inputs.gradient_of` reads, and their total size."""
     places, end = np.zeros((len(ROWS), int(PLACES)), np.int64), 0
     for slot in _with_gradients(table, ("sum",)):
         size = gradient_size(slot, table, case)
@@ -169,8 +169,8 @@ def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def gradient_places(case: Case, table: np.ndarray, parts: int = 1) -> tuple[np.ndarray, int]:
-    """The layout of the gradients of slots, (B, H, ...) each, in one array, in the form that `inputs.gradient_of`
-    reads; and the size of this array.
+    """Return the layout of the gradients of slots, (B, H, ...) each, in one array, in the form that
+    `inputs.gradient_of` reads. Also return the size of this array.
 
     parts: number of partial sums over queries and keys for every sample.
     """
@@ -234,7 +234,9 @@ class Scratch(NamedTuple):
 
 @inner
 def scratch_of(workspace, layout, cells):
-    """A worker's scratch memory; cells: the address of the tile's scores, which may be outside of the workspace."""
+    """Return a worker's scratch memory. cells: the address of the tile's scores, which may be outside of
+    the workspace.
+    """
     return Scratch(
         cells, at(workspace, layout.dcells), at(workspace, layout.raw), at(workspace, layout.slopes),
         at(workspace, layout.dropped), at(workspace, layout.band), at(workspace, layout.rows),
@@ -263,14 +265,16 @@ def _path_scratch(workspace, layout):
 
 @inner
 def at_block(scratch, i0, case):
-    """The scratch memory for the block of queries from i0 on. If weights are kept, each block has separate cells."""
+    """Return the scratch memory for the block of queries from i0 on. If weights are kept, each block has separate
+    cells.
+    """
     moved = i0 * TILE_KEYS if case.kept else np.int64(0)
     return with_tile(scratch, at(scratch.cells, moved), scratch.v_columns)
 
 
 @inner
 def with_tile(scratch, cells, v_columns):
-    """The scratch memory with other addresses of the scores and the transposed values."""
+    """Return the scratch memory with other addresses of the scores and the transposed values."""
     return Scratch(
         cells, scratch.dcells, scratch.raw, scratch.slopes, scratch.dropped, scratch.band, scratch.rows,
         scratch.k_columns, v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors, scratch.k_factors,
@@ -282,8 +286,9 @@ def with_tile(scratch, cells, v_columns):
 
 @inner
 def with_cells(scratch, cells, dcells, mixed, stats):
-    """The scratch memory with other addresses of scores, their gradients, mixed values and `stats`. `dropped` starts at
-    its second row, because `drop_cells` may write before a tile's first entry."""
+    """Return the scratch memory with other addresses of scores, their gradients, weighted values and `stats`. `dropped`
+    starts at its second row, because `drop_cells` may write before a tile's first entry.
+    """
     return Scratch(
         cells, dcells, scratch.raw, scratch.slopes, at(scratch.dropped, TILE_KEYS), scratch.band, scratch.rows,
         scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors, scratch.k_factors,

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and where machine code is stored. No other module decides either.
+"""How kernels are compiled, and where their machine code is stored. Only this package decides this.
 
     decorators.py  decorators for functions: `entry`, `inner`, `inlined`
     pipeline.py    Numba's compilation pipeline, without passes that fastpe does not need

@@ -1,4 +1,4 @@
-"""Machine code on disk: a file for each function and types of its arguments.
+"""Machine code on disk: one file for each function and each combination of argument types.
 
 Numba's own cache checks only the file of a cached function for changes. If a *helper* in another file changed, or was
 upgraded with the package, stale machine code would be used. Here the name of a cache file contains the digest of all
@@ -137,7 +137,9 @@ class Cache:
         return None if folder is None else str(folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compilation result for arguments of these types and this CPU, or None if there is none."""
+        """Return the compilation result for these argument types and this CPU, or None if the cache does
+        not have it.
+        """
         found = None
         if (path := self._path(signature, target)) is not None:
             try:

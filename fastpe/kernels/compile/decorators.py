@@ -32,8 +32,9 @@ def inner(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """As `inner`, but always inlined, for parts of loop bodies: a call would cost more than the function itself, and
-    would move vectors from registers to memory."""
+    """Do the same as `inner`, but always inline the function. This is for parts of loop bodies: a call would cost more
+    than the function itself, and would move vectors from registers to memory.
+    """
     compiled: Function = numba.njit(
         forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LINKED, **_OPTIONS
     )(function)  # fmt: skip

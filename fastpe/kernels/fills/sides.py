@@ -17,21 +17,25 @@ SLACK = 64
 
 @inlined
 def places_of(row, reach, start):
-    """Return pointers into a contiguous row, to be used instead of the two lines: values of the distances from `start`
-    on are then written directly to their places in the row."""
+    """Return pointers into a contiguous row, for use in place of the two lines. Values of the distances from `start` on
+    are then written directly to their places in the row.
+    """
     return at(row, reach + start), at(row, reach + 1 - start - PIECE - SLACK)
 
 
 @inlined
 def store_ahead(line, j, value):
-    """Store the values of the distances from j on, counted from the first distance of the piece. A line has PIECE +
-    SLACK elements."""
+    """Store a vector of values in a line. Its first lane is the value at distance j, counted from the first distance of
+    the piece. A line has PIECE + SLACK elements.
+    """
     store_rounded(line, j, value, lanes(value))
 
 
 @inlined
 def store_behind(line, j, value):
-    """As `store_ahead`, for the line of the other side. There, the last element has the first distance of the piece."""
+    """Do the same as `store_ahead` for the line of the other side, whose last element has the piece's
+    first distance.
+    """
     store_rounded(line, PIECE + SLACK - lanes(value) - j, backwards(value), lanes(value))
 
 

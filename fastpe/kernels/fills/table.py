@@ -51,7 +51,7 @@ def move_rows(block, rows, dim, table, row_step, step, large):
 
 @inner
 def move(source, target, count, large):
-    """Move `count` elements; `large`: past the caches."""
+    """Move `count` elements. If `large`, write them past the caches."""
     start, stop, width = 0, count // lanes(source) * lanes(source), lanes(source)
     if large:
         start = min(before_boundary(target), count)
@@ -116,8 +116,9 @@ def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, st
 
 @entry(label="the largest of an array")
 def largest_of(values: np.ndarray) -> float:
-    """Return max |x| of a flat array, or NaN if an element is not finite. The array is read once, and the speed of
-    memory is the bottleneck."""
+    """Return max |x| of a flat array, or NaN if an element is not finite. The array is read only once, because the
+    speed of memory is the bottleneck.
+    """
     x, width = pointer(values), lanes(pointer(values))
     found0, found1, found2, found3 = zeros(x), zeros(x), zeros(x), zeros(x)
     lost0, lost1, lost2, lost3 = zeros(x), zeros(x), zeros(x), zeros(x)  # sums of x * 0: NaN after an infinity or NaN

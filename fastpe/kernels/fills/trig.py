@@ -190,7 +190,7 @@ def on_grid(first, second):
 
 @inlined
 def radians_of_sum(first, second, part, rest):
-    """As `radians_of`, for the sum of two results of `on_grid`."""
+    """Return the result of `radians_of` for the sum of two results of `on_grid`."""
     total, second = first + part, second + rest
     return _radians(total - nearest(total + second), second)
 

@@ -4,12 +4,13 @@
     q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = content rows of q and k (`model.content`);
     o = attention of each head
 
-q^ and k^ are q and k after the norm of `model.qk_norm`, the maps, the polar form, the rotation and the factors of
-`model.content`, as far as the model has them. Several successive query heads may share a head of keys and values, whose
+q^ and k^ are q and k after up to five steps: the norm of `model.qk_norm`, and the matrices, the polar form, the
+rotation and the factors of `model.content`. Several successive query heads may share a head of keys and values, whose
 gradients are then summed over these query heads. If sequences have at most TILE_KEYS positions, so that their keys form
 one block, the weights of attention are usually kept in the workspace for the backward pass (`Case.kept`); otherwise
 they are computed again. If the encoding uses reflections or a network over scores, the products of attention are not
-rounded to bfloat16."""
+rounded to bfloat16.
+"""
 
 import numpy as np
 
@@ -46,8 +47,9 @@ def _shifted(u, workspace, position, pack, sizes, a):
 
 @inner
 def project(u, weight, row, bias, act, workspace, position, pack, sizes, a):
-    """Compute q, k and v of all heads. row: row stride of the weight, which is its number of columns with a
-    qk_table."""
+    """Compute q, k and v of all heads. row: row stride of the weight. With a qk_table, it is the weight's number of
+    columns.
+    """
     n, c, wide, start = pack.rows, sizes.width, sizes.projected, FROM if sizes.qkv_biased else OVERWRITE
     qkv = at(act, a.qkv + pack.before * wide)
     if not sizes.has_qk_table:
@@ -82,7 +84,7 @@ def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, w
 def attention_forward(layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
     """Compute `mixed` from `qkv` for one sequence.
 
-    place_of_first: the number of the dropout at the first head's weights, as counted in `rows.dropout.places_of`.
+    place_of_first: the number of the dropout of the first head's weights, as counted in `rows.dropout.places_of`.
     """
     case, transient = position.case, transient_of(layer, workspace, a)
     make_content(layer, act, workspace, position, own, sizes, a)

@@ -21,7 +21,9 @@ def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
 
 @inner
 def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a):
-    """As `head_of`; path: the head's reflections (`attention.inputs.HeadPath`), or None."""
+    """Return the arrays of one head, as `head_of` does. path: the head's reflections (`attention.inputs.HeadPath`), or
+    None.
+    """
     n, to_key = own.before + own.length, key_after_query(h, sizes)
     q = at(act, a.qkv + own.start * sizes.projected + h * sizes.head)
     k, v = at(q, to_key), at(q, to_key + sizes.key_width)
@@ -47,15 +49,18 @@ def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, ow
 
 @inner
 def key_after_query(h, sizes):
-    """Return how many channels after the query of a head its key starts, in a row of the queries, keys and values of
-    all heads. Several query heads may have the same key head."""
+    """In a row of the queries, keys and values of all heads, return how many channels lie between the start of a head's
+    query and the start of its key. Several query heads may have the same key head.
+    """
     key_head = h // (sizes.heads // sizes.key_heads)
     return sizes.query_width + (key_head - h) * sizes.head
 
 
 @inner
 def scratch_memory(h, act, memory, position, own, a):
-    """Return the scratch memory of one head, which starts at `memory`. Weights that are kept have separate memory."""
+    """Return the scratch memory of one head, which starts at `memory`. If weights are kept, they have
+    separate memory.
+    """
     cells = at(memory, position.layout.cells)
     if position.case.kept:
         size = position.case.queries * TILE_KEYS
@@ -90,8 +95,9 @@ def mixed_of(h, act, own, sizes, a):
 
 @inner
 def _deltas(h, workspace, position, sizes, a):
-    """Return the memory of a head's deltas. Heads share it, unless the deltas of several heads are needed at once: with
-    a network over scores, or with fewer key heads than query heads."""
+    """Return the memory of a head's deltas. All heads share it, except if the deltas of several heads are needed at
+    once: with a network over scores, or with fewer key heads than query heads.
+    """
     apart = sizes.units > 0 or sizes.key_heads < sizes.heads
     return at(workspace, a.deltas + h * position.case.queries * apart)
 

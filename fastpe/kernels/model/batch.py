@@ -40,8 +40,9 @@ ALL = np.int64(-1)  # stands for all packs, in place of the number of one
 
 @inlined
 def _own(p, workspace, sizes, a):
-    """Return the pointer in the form that the model's products take; in a bfloat16 model, the products round the
-    elements."""
+    """Return the pointer in the form that the model's matrix products take. In a bfloat16 model, the products round the
+    elements.
+    """
     return rounding(p, at(workspace, a.packed), sizes.products)
 
 
@@ -49,8 +50,9 @@ def _own(p, workspace, sizes, a):
 def _clear_gradients(g, stride, sizes, o):
     """Clear all gradients except those of the layers' matrices, which the group's first pack overwrites.
 
-    No group writes the gradients of layers' matrices that are fused. They stay 0, as they were allocated, except in the
-    first group's row, in which `decompose` overwrites them with the sums over all groups.
+    If the embedding or the output head is fused with a layer, no group writes the gradients of the fused matrices of
+    the layers. They stay 0, as they were allocated, except in the first group's row, in which `decompose` overwrites
+    them with the sums over all groups.
     """
     clear(g, o.layers)
     for layer in range(sizes.layers):
@@ -65,8 +67,8 @@ def _group_gradients(
     x, target, shares, step, lengths, places, first, last, only, turns, w, wt, g, stride, loss, workspace, position,
     dropout, sizes, o, t, a,
 ):  # fmt: skip
-    """Add the loss to loss[0] and the gradients to g, for all packs of a group, the sequences first .. last - 1. The
-    first pack overwrites both.
+    """Compute the loss (in loss[0]) and the gradients (in g) of a group, the sequences first .. last - 1, as sums over
+    its packs. The first pack overwrites both.
 
     If `only` is not ALL, process only the pack with this number, while other workers process the other packs.
     """
@@ -94,8 +96,10 @@ def _group_gradients(
 
 @inner
 def _packs_of_a_group(lanes, starts, lengths, sizes):
-    """Return the number of packs of a group to process in parallel: all of them if there are more workers than groups,
-    otherwise 1. The results are equal, but workers that add to the same gradients move these between caches."""
+    """Return the number of packs of a group to process in parallel. It is 1 if there are at most as many workers as
+    groups, otherwise the largest number of packs of any group. The results are equal, but workers that add to the same
+    gradients move these between caches.
+    """
     most = np.int64(1)
     if lanes > starts.size - 1:
         for group in range(starts.size - 1):
@@ -109,7 +113,9 @@ def _step_worker(
     workspaces, position, dropout, moments, numbers, ranges, squares, sizes, o, t, a,
 ):  # fmt: skip
     """Run the tasks of five phases in order: transpose a panel of a matrix; process a group of sequences, or one of its
-    packs; split the gradients of a fused end; sum up some gradients, for clipping; update some parameters."""
+    packs; split the gradients of a fused embedding or output head; sum up some gradients, for clipping; update some
+    parameters.
+    """
     transposes, (rows, stride), composed = panels.shape[0], gradients.shape, False
     packs = _packs_of_a_group(workspaces.shape[0], starts, lengths, sizes)
     before_ends = transposes + (starts.size - 1) * packs
@@ -283,7 +289,9 @@ def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, p
 
 @inner
 def _head(worker, counters, asked, head, w, workspaces, sizes, o, a):
-    """Compute the logits of rows; each task is one of as many equal parts as there are workspaces."""
+    """Compute the logits of rows. The rows are divided into as many equal parts as there are workspaces; each part is a
+    task.
+    """
     memory, (count, c), (parts, _) = row(workspaces, worker), asked.rows.shape, workspaces.shape
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     outward, stride = _own(pointer(head), memory, sizes, a), head.size // c

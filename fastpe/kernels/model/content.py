@@ -1,5 +1,5 @@
-"""Content rows: the model's queries and keys after the maps or the polar form, the rotation and, for queries, the
-factors.
+"""Content rows: the model's queries and keys after the matrices or the polar form, the rotation and, for queries, the
+factors (`row_scale`).
 
 If content rows differ from q and k, they are stored in `turned`, whose rows hold the queries of all heads and then the
 keys. In polar form, a channel takes two elements in `turned` (`kernels.rows.polar`) and in `dcontent`. The rows of
@@ -61,7 +61,7 @@ def _place_of_factor(layer, h, i, sizes):
 
 @inner
 def _place_of_maps(layer, h, i, sizes):
-    """Return the start of the maps of a row; their gradients have the same start."""
+    """Return the start of the matrices of a row; their gradients have the same start."""
     row = layer * sizes.rotors_layer + h * sizes.rotors_head + i * sizes.rotors_row
     return row * sizes.head * sizes.block
 
@@ -81,7 +81,7 @@ def _circles(polar, layer, which, h, sizes):
 
 @inner
 def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
-    """Map the queries and keys of all heads, for the rows of a sequence from `before` on."""
+    """Multiply the queries and keys of all heads by their matrices, for the rows of a sequence from `before` on."""
     if rotors is None:
         return
     if not sizes.block:
@@ -97,7 +97,7 @@ def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
 
 @inner
 def _lift_rows(polar, qkv, turned, own, layer, sizes):
-    """As `_map_rows`, for channels in polar form."""
+    """Convert the queries and keys of all heads to polar form, for the rows of a sequence from `before` on."""
     if polar is None:
         return
     if not sizes.lifted:
@@ -115,8 +115,8 @@ def _lift_rows(polar, qkv, turned, own, layer, sizes):
 def _turn(qkv, turned, act, own, layer, position, sizes, a):
     """Rotate the queries and keys of all heads, and scale queries, for a sequence's rows from `before` on.
 
-    Rows that are mapped or in polar form are rotated in place. Keys are written to `turned` only if they are mapped, in
-    polar form or rotated.
+    Rows that were multiplied by matrices or are in polar form are rotated in place. Keys are written to `turned` only
+    if they are multiplied by matrices, in polar form or rotated.
     """
     pairs, wide, row = sizes.pairs, widened(sizes.head, sizes), factors_of_row(sizes.pairs, sizes.half)
     for h in range(sizes.heads):
@@ -148,7 +148,7 @@ def make_content(layer, act, workspace, position, own, sizes, a):
 
 @inner
 def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
-    """Return the gradient of a query's factor: the product of the mapped (or polar) query, without the factor, and dq.
+    """Return the gradient of a query's factor: the product of dq and the query that the factor multiplies.
 
     dq: the gradient of the query's content row, rotated back, before it is multiplied by the factor.
     """
@@ -167,8 +167,9 @@ def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
 
 @inner
 def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
-    """Write the gradient of a row before its maps to `dx`, and add the gradient of the maps; without maps, return
-    `dy`."""
+    """Write the gradient of a row before its multiplication by matrices to `dx`, and add the gradient of the matrices.
+    Without matrices, return `dy`.
+    """
     if rotors is None:
         return dy
     if not sizes.block:
@@ -182,7 +183,7 @@ def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
 
 @inner
 def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
-    """Write the gradient of a row before its polar form to `dx`; without a polar form, do nothing."""
+    """Write the gradient of a row before its conversion to polar form to `dx`. Without a polar form, do nothing."""
     if polar is None:
         return
     if sizes.lifted:
@@ -192,8 +193,9 @@ def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
 
 @inner
 def content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a):
-    """Rotate and map back the gradients of content rows and add them to dqkv; add the gradients of angles, growth,
-    factors, maps and phases."""
+    """Turn the gradients of content rows into those of queries and keys, and add these to dqkv. Add the gradients of
+    angles, growth, factors, matrices and phases.
+    """
     case, pairs, head, wide = position.case, sizes.pairs, sizes.head, widened(sizes.head, sizes)
     row = factors_of_row(pairs, sizes.half)
     places, growing = position.places, position.numbers[GROWTH, ROW_COUNT]

@@ -12,14 +12,18 @@ from fastpe.kernels.simd import at, fma, lanes, load_first, store_first, zeros
 
 @inner
 def _overlap(k, count, causal, n):
-    """Return how far tap k reaches ahead, and the range of rows i for which row i + ahead exists."""
+    """For tap k, return how many rows after row i it reads (`ahead`), and the range of rows i for which row i + ahead
+    exists.
+    """
     ahead = k - (count - 1 if causal else count // 2)
     return ahead, max(0, -ahead), min(n, n - ahead)
 
 
 @inner
 def convolution_forward(x, taps, count, causal, z, before, n, c):
-    """Compute z = x + taps * x for the rows from `before` on; there are n rows."""
+    """Add the convolution of x with the taps to x, and write the result to z, for the rows from `before` on. x has n
+    rows.
+    """
     new = at(x, before * c)
     for j in range(0, (n - before) * c, lanes(x)):
         store_first(z, j, load_first(new, j, (n - before) * c - j), (n - before) * c - j)

@@ -30,7 +30,9 @@ NONE = np.int64(0)
 
 
 class Network(NamedTuple):
-    """W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T) for every layer, or once for all layers; each is flattened."""
+    """The weights of the networks, flattened: W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T) for every layer, or once for
+    all.
+    """
 
     into: np.ndarray
     bias: np.ndarray
@@ -50,7 +52,9 @@ def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
 
 
 class OfSequence(NamedTuple):
-    """The attention of a layer for one sequence; in the forward pass `slot_gradients` is None."""
+    """One sequence in the attention of a layer, as the argument `source` of `head_in`. In the forward pass,
+    `slot_gradients` is None.
+    """
 
     slot_gradients: Any
     layer: int
@@ -95,8 +99,8 @@ def _net(net, layer, sizes):
 
 @inner
 def network_forward(net, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Return whether the model has a network. If it has one, compute `mixed` from `qkv`, or from rotated rows, for one
-    sequence.
+    """Compute `mixed` from `qkv`, or from rotated rows, for one sequence, if the model has a network. Return whether it
+    has one.
 
     place_of_first: the number of the dropout at the first head's weights, as counted in `rows.dropout.places_of`.
     """
@@ -116,8 +120,9 @@ def network_forward(net, layer, act, workspace, position, dropout, place_of_firs
 
 @inner
 def network_backward(net, layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
-    """As `network_forward`: compute `dqkv`, or the gradients of rotated rows, from `dmixed`, and add the gradients of
-    slots."""
+    """The backward pass of `network_forward`: compute `dqkv`, or the gradients of rotated rows, from `dmixed`, and add
+    the gradients of slots. Return whether the model has a network.
+    """
     if net is None:
         return False
     if not sizes.units:

@@ -1,4 +1,4 @@
-"""The two ends of the model: a scalar or a token becomes a row of the residual stream, and a row becomes a scalar.
+"""The embedding and the output head: a number or a token becomes a row of the residual stream, and a row a number.
 
     embed           z_i = x_i weight (+ bias)         weight, bias (c,)
     embed tokens    z_i = weight[token_i]             weight (vocabulary, c)
@@ -64,7 +64,7 @@ def add(x, y, sums, n):
 
 @inner
 def embed_tokens_forward(tokens, weight, z, n, c):
-    """z_i = weight[token_i]."""
+    """Compute z_i = weight[token_i]."""
     # rows are added to zeros: for loops that copy, LLVM generates four times the code, which takes longer to compile
     clear(z, n * c)
     for i in range(n):
@@ -74,7 +74,7 @@ def embed_tokens_forward(tokens, weight, z, n, c):
 
 @inner
 def embed_tokens_backward(dz, tokens, dweight, n, c):
-    """Add each row of dz to the row of its token, in the order of the positions."""
+    """Add each row of dz to the row of its token in dweight, in the order of the positions."""
     for i in range(n):
         row = at(dweight, np.int64(get(tokens, i)) * c)
         add(row, at(dz, i * c), row, c)

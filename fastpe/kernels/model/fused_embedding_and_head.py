@@ -1,23 +1,23 @@
-"""Fused ends of the model: in a training step, two consecutive linear maps are computed as one.
+"""Fused embedding and head: in a training step, two consecutive weight matrices are multiplied by each other first.
 
     forward      (X A) B = X M;  M = A B is computed once, and has fewer rows than X
     backward     dM = X^T dY is summed over the batch;  dA = dM B^T  and  dB = A^T dM  are then computed once
 
-At the input, A is the embedding, and B is the first layer's map to queries, keys and values. A row of X holds a number
-(or, in a model with a vocabulary, a one at its token), and a one at its position. So A and M begin with `first` rows:
-one row for the number, or a row for each token of the vocabulary. Then comes the table, with a row for each of n
+At the input, A is the embedding, and B is the first layer's matrix of queries, keys and values. A row of X holds a
+number (or, in a model with a vocabulary, a one at its token), and a one at its position. So A and M begin with `first`
+rows: one row for the number, or a row for each token of the vocabulary. Then comes the table, with a row for each of n
 positions:
 
     A = [embed.weight; embed.bias + table]  (first + n, c)      M = [weight; table]  (first + n, 3 c)
 
-At the output, A is the last layer's second feed-forward map, and B the head of a model of numbers:
+At the output, A is the last layer's second feed-forward matrix, and B the head of a model of numbers:
 
     A = [ff.weight; ff.bias]  (f + 1, c)                        M = [weight; bias]  (f + 1,)
 
-Residual connections carry values past one of the two maps: past B at the input, past A at the output. Such values are
-multiplied separately, by the other map. If both ends are fused, a step saves 3 * 2 n (3 c^2 + c f) FLOP of matrix
-products per sequence; the operations that replace these products are limited by the cache. `fastpe.model.scratch`
-decides which models have fused ends.
+Residual connections carry values past one of the two matrices: past B at the input, past A at the output. Such values
+are multiplied by the other matrix separately. If both the embedding and the head are fused, a step saves
+3 * 2 n (3 c^2 + c f) FLOP of matrix products per sequence; the operations that replace these products are limited by
+the cache. `fastpe.model.scratch` decides for which models they are fused.
 """
 
 import numpy as np
@@ -76,7 +76,7 @@ def compose_input(w, workspace, position, sizes, o, a):
 
 @inner
 def input_forward(x, map, y, n, width, sizes):
-    """y = X M (or X A), for the first n rows of a sequence."""
+    """y = X M (or y = X A, if `map` is A), for the first n rows of a sequence."""
     table = at(map, _first_rows(sizes) * width)
     if sizes.vocabulary:
         embed_tokens_forward(x, map, y, n, width)
@@ -98,7 +98,7 @@ def input_backward(dy, x, dmap, n, width, sizes):
 
 @inner
 def decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
-    """Compute the gradients of both maps from dM of all groups, in the first group's row of g.
+    """Compute the gradients of both matrices from dM, summed over all groups, in the first group's row of g.
 
     The gradient of the layer's matrix overwrites this memory, to which no group has written; all other gradients are
     added.
@@ -152,7 +152,9 @@ def output_forward(x, map, y, n, sizes):
 
 @inner
 def output_backward(dy, x, dmap, n, sizes):
-    """dM += X^T dy. `model.layer.feedforward_backward` computes the gradient of X, as for any other map."""
+    """dM += X^T dy. `model.layer.feedforward_backward` computes the gradient of X, as for a matrix that
+    is not fused.
+    """
     f = sizes.hidden
     gemm(dy, NONE, ONE, x, f, dmap, f, ONE, f, n, FROM, dmap, f, dmap, NONE)
     if sizes.biased:
@@ -161,7 +163,9 @@ def output_backward(dy, x, dmap, n, sizes):
 
 @inner
 def decompose_output(w, g, stride, groups, sizes, o):
-    """As `decompose_input`, for the output."""
+    """Compute the gradients of both matrices of the output from dM, summed over all groups, as
+    `decompose_input` does.
+    """
     c, f, dreadout = sizes.width, sizes.hidden, at(g, o.readout)
     for group in range(1, groups):
         add(dreadout, at(g, group * stride + o.readout), dreadout, f + sizes.biased)
@@ -176,12 +180,12 @@ def decompose_output(w, g, stride, groups, sizes, o):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Both ends
+# The embedding and the head
 
 
 @inner
 def compose(w, workspace, position, sizes, o, a):
-    """Compute M of the ends that are fused, in the workspace."""
+    """Compute M of the fused embedding and of the fused head, as far as they are fused, in the workspace."""
     if sizes.fused_input:
         compose_input(w, workspace, position, sizes, o, a)
     if sizes.fused_output:
@@ -190,7 +194,7 @@ def compose(w, workspace, position, sizes, o, a):
 
 @inner
 def decompose(end, w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
-    """Split the gradients of the first or the second fused end."""
+    """Split the gradients of the fused input (end 0) or, if it is not fused or `end` is 1, of the fused output."""
     if sizes.fused_input and end == 0:
         decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a)
     else:

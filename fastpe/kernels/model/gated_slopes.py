@@ -39,7 +39,7 @@ def _inverse_norm(u, n):
 
 @inner
 def _steepness(gates, layer, sigma, h, w):
-    """sigma_h softplus(w_h)"""
+    """Return sigma_h softplus(w_h)."""
     return get(sigma, h) * softplus(np.float64(get(w, gates[layer, FACTOR] + h)))
 
 
@@ -78,8 +78,9 @@ def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
 
 @inner
 def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """Given the gradients of slopes, add to the gradients of queries and keys, and to g, which holds the gradients of
-    all parameters."""
+    """Given the gradients of slopes, add to the gradients of queries and keys. Also add to g, which holds the gradients
+    of all parameters.
+    """
     if gates is None:
         return
     if not sizes.gated:
@@ -94,7 +95,7 @@ def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
 
 @inner
 def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """As `slopes_backward`, for keys or for queries.
+    """Do the work of `slopes_backward` for the slopes of keys or of queries.
 
     Slopes do not depend on |u|, so the gradient of u has no component along u. What each row adds to du has one; these
     components are summed as a scalar, `along`, and subtracted at the end.

@@ -37,7 +37,7 @@ STEPS = np.int64(2)
 
 
 def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:
-    """Return, for each of attention's columns, whether some layer computes it."""
+    """Return, for each of the slots `key_offset`, `key_slope` and `query_slope`, whether some layer computes it."""
     return {
         KEY_OFFSET: bool(gates[:, SIGN].any()),
         KEY_SLOPE: bool((gates[:, KEY_DIRECTION] >= 0).any()),
@@ -103,7 +103,7 @@ def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
 
 @inner
 def gates_of_head(gates, h, act, own, sizes, a):
-    """Return the columns that attention reads, for one head of one sequence."""
+    """Return the columns (key offsets and slopes) that attention reads, for one head of one sequence."""
     if gates is None:
         return None
     offsets = at(of_head(_OFFSETS, h, act, sizes, a), own.start)
@@ -114,7 +114,7 @@ def gates_of_head(gates, h, act, own, sizes, a):
 
 @inner
 def gate_gradients(gates, h, j0, workspace, own, sizes, a):
-    """Return the addresses of the gradients of columns; the gradients for keys start at the key j0."""
+    """Return the addresses of the gradients of columns. The gradients for keys start at key j0."""
     if gates is None:
         return None
     return ColumnGradients(
@@ -126,7 +126,7 @@ def gate_gradients(gates, h, j0, workspace, own, sizes, a):
 
 @inner
 def clear_gate_gradients(gates, workspace, own, sizes, a):
-    """Clear the gradients of columns of a sequence, before attention adds to them."""
+    """Set the gradients of the columns of a sequence to zero, before attention adds to them."""
     if gates is None:
         return
     if not sizes.gated:
@@ -138,7 +138,9 @@ def clear_gate_gradients(gates, workspace, own, sizes, a):
 
 @inner
 def gates_backward(gates, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """Given the gradients of K, add to du, and to g, which holds the gradients of all parameters."""
+    """Given the gradients of K, add to du, the gradient of u, and to g, which holds the gradients of
+    all parameters.
+    """
     if gates is None:
         return
     if not sizes.gated:
@@ -174,5 +176,5 @@ def gates_backward(gates, layer, u, du, w, g, act, workspace, pack, sizes, a):
 
 @inner
 def add_number(g, place, value):
-    """g[place] += value"""
+    """g[place] += value."""
     put(g, place, scalar(g, np.float64(get(g, place)) + value))

@@ -8,12 +8,15 @@ outputs of both parts are normalised before drop: y = z + drop(post_norm1(o Wout
 w = norm2(z). "z +" and "y +" are left out in a model without residual connections, and biases in a model without
 biases; `qkv_biased` says separately whether there is bqkv. With `qk_norm`, q and k are normalised (`model.qk_norm`).
 
-f is an activation (`rows.activation`). SWIGLU and GEGLU take the results of two maps, which are adjacent in Win. drop
-applies `dropout`; if the model has no dropout, `dropout` may be None, and no code for dropout is compiled.
+f is an activation (`rows.activation`). SWIGLU and GEGLU take the results of two matrix products; the two matrices are
+adjacent columns of Win. drop applies `dropout`; if the model has no dropout, `dropout` may be None, and no code for
+dropout is compiled.
 
 If the input of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k and v are already
-computed. If the output is fused, the last layer's Wff is part of the map from h to the model's output. In both cases
-the layer skips this map (Wqkv or Wff); the map and the gradients of its parameters are computed elsewhere."""
+computed. If the output is fused, Wff of the last layer is part of the matrix that computes the model's output from h.
+In both cases the layer skips its own matrix (Wqkv or Wff); the product with it and the gradients of its parameters are
+computed elsewhere.
+"""
 
 import numpy as np
 
@@ -52,8 +55,9 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 @inner
 def linear(x, c, weight, row, bias, y, n, width, mode, biased):
-    """Compute y = f(x weight + bias) from n rows of c elements to n rows of `width`; the bias is added only if
-    `biased`. row: row stride of weight, as for `products.gemm`."""
+    """Compute y = f(x weight + bias), where x has n rows of c elements and y has n rows of `width`. The bias is added
+    only if `biased`. row: row stride of weight, as for `products.gemm`.
+    """
     start = FROM if biased else OVERWRITE
     gemm(x, c, ONE, weight, row, y, width, n, width, c, start | mode, bias, NONE, y, NONE)
 
@@ -84,8 +88,9 @@ def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, siz
 def _branch_onto(
     x, c, weight, row, bias, norm_weight, norm_bias, branch, stats, z, y, dropout, place, pack, sizes
 ):  # fmt: skip
-    """Compute y = z + drop(norm(x weight + bias)), without z if there is no residual connection, and without the norm
-    unless the model has `post_norms`. `branch` then keeps the input of the norm."""
+    """Compute y = z + drop(norm(x weight + bias)). Leave out z if there is no residual connection. The norm is applied
+    only with `post_norms`; `branch` then keeps its input.
+    """
     if not sizes.post_norms:
         _linear_onto(x, c, weight, row, bias, z, y, sizes.width, dropout, place, pack, sizes)
         return
@@ -99,7 +104,9 @@ def _branch_onto(
 
 @inner
 def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased, pack):
-    """Compute dweight = x^T dy (added with mode FROM) and dbias += column sums of dy, in the turn of the pack."""
+    """Compute dweight = x^T dy (with mode FROM, add it), and add the column sums of dy to dbias, in the turn of the
+    pack.
+    """
     if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
         mode = NOT_SOON
     take_turn(pack)
@@ -123,7 +130,7 @@ def normalise(x, weight, bias, y, stats, n, sizes):
 
 @inner
 def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack, sizes):
-    """Compute the gradients of `normalise`, in the turn of the pack; if `residual`, add to dx."""
+    """Compute the gradients of `normalise`, in the turn of the pack. If `residual`, add the gradient of x to dx."""
     take_turn(pack)
     norm_backward(
         dy, x, weight, stats, dx, dweight, dbias, pack.rows, sizes.width, residual, sizes.centred, sizes.norm_biased
@@ -133,7 +140,7 @@ def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack,
 
 @inner
 def _place(layer, which, sizes):
-    """Return the number of one of a layer's dropouts: see `rows.dropout.places_of`."""
+    """Return the number of one of a layer's dropouts, as counted in `rows.dropout.places_of`."""
     return 1 + layer * (2 + sizes.heads) + which
 
 
@@ -145,7 +152,9 @@ def _matrix(w, wt, place, packed, sizes, t):
 
 @inner
 def row_of(depth, columns, sizes):
-    """Return the row stride that products take for one of a layer's matrices, or its transpose, with `depth` rows."""
+    """Return the row stride that products take for one of a layer's matrices, or its transpose. The matrix has `depth`
+    rows.
+    """
     return -depth if sizes.packed else columns
 
 
@@ -232,10 +241,10 @@ def _branch_gradient(
 
 @inner
 def feedforward_backward(dz, z, layer, w, wt, g, grow, act, workspace, dropout, pack, sizes, o, t, a):
-    """Backward pass of the feed-forward part.
+    """The backward pass of the feed-forward part.
 
-    dz: on entry, the gradient of the layer's output; on return, the gradient of `middle`, or, in a parallel model, that
-    of the layer's input z without what comes through attention.
+    dz: on entry, the gradient of the layer's output. On return, it is the gradient of `middle`; in a parallel model, it
+    is the part of the gradient of the layer's input z that does not come through attention.
     grow: the mode of the matrix products that compute the gradients of the weights: OVERWRITE, or FROM to add.
     """
     n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
@@ -270,8 +279,9 @@ def feedforward_backward(dz, z, layer, w, wt, g, grow, act, workspace, dropout, 
 
 @inner
 def _made_backward(layer, u, du, w, g, act, workspace, position, pack, sizes, a):
-    """Given the gradients of the gates, angles and reflections that the layer computes from u, add to du, and to g,
-    which holds the gradients of all parameters."""
+    """From the gradients of the gates, angles and reflections that the layer computes from u, compute the gradient of u
+    and add it to du. Also add to g, which holds the gradients of all parameters.
+    """
     gates_backward(position.gates, layer, u, du, w, g, act, workspace, pack, sizes, a)
     angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, workspace, pack, sizes, a)
     reflections_backward(position.reflections, layer, u, du, w, g, act, workspace, pack, sizes, a)
@@ -282,7 +292,7 @@ def attention_layer_backward(
     dz, dmiddle, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, workspace, position, dropout, pack, sizes,
     o, t, a,
 ):  # fmt: skip
-    """Backward pass of the attention part.
+    """The backward pass of the attention part.
 
     dz: on return, the gradient of the layer's input z; on entry, the part of it that does not come through attention.
     dmiddle: the gradient of `middle`; the memory may be that of dz.

@@ -37,8 +37,9 @@ from fastpe.kernels.simd import (
 
 @inner
 def step_of(shares):
-    """Return the step from one target's share to the next, in an array with one share for all targets or one for
-    each."""
+    """Return the distance between the shares of two successive targets: 0 if the array has one share for all targets, 1
+    if it has one for each.
+    """
     return np.int64(shares.size > 1)
 
 
@@ -55,7 +56,9 @@ def counted(shares, step, n):
 
 @inner
 def pick_rows(x, tokens, shares, step, picked, picked_tokens, picked_shares, n, c):
-    """Copy the rows of x (n of c elements) whose targets count, with tokens and shares; return their number."""
+    """Copy the rows of x (n rows of c elements) whose targets count, with their tokens and shares.
+    Return their number.
+    """
     count = np.int64(0)
     for i in range(n):
         if get(shares, i * step) > 0:
@@ -68,7 +71,9 @@ def pick_rows(x, tokens, shares, step, picked, picked_tokens, picked_shares, n, 
 
 @inner
 def spread_rows(picked, shares, step, x, n, c):
-    """Copy the rows of `picked` back to their places in x, 0 where targets do not count; return their number."""
+    """Copy the rows of `picked` back to their places in x. Rows whose targets do not count become 0. Return the number
+    of rows copied.
+    """
     count = np.int64(0)
     for i in range(n):
         counts = get(shares, i * step) > 0

@@ -34,9 +34,9 @@ class Sizes(NamedTuple):
     head: int  # width of one head
     query_width: int  # of the queries of all heads together
     key_width: int  # of the keys of all key heads together, which is also that of the values
-    projected: int  # columns of the map to queries, keys and values: query_width + 2 key_width
+    projected: int  # columns of the matrix of queries, keys and values: query_width + 2 key_width
     hidden: int
-    inner: int  # columns of the first feed-forward map: hidden, or twice that
+    inner: int  # columns of the first feed-forward matrix: hidden, or twice that
     layers: int
     causal: int
     activation: int  # numbered as in `kernels.rows.activation`
@@ -46,8 +46,8 @@ class Sizes(NamedTuple):
     centred: int  # whether norms subtract the mean
     norm_biased: int
     final_norm: int
-    biased: int  # whether maps have biases, except the map to queries, keys and values
-    qkv_biased: int  # whether the map to queries, keys and values has a bias
+    biased: int  # whether linear layers have biases, except that of queries, keys and values
+    qkv_biased: int  # whether the linear layer of queries, keys and values has a bias
     qk_norm: int  # see `model.qk_norm`
     residual: int
     parallel: int  # whether attention and feed-forward have the same input
@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
     has_table: int
     has_qk_table: int
     gated: int  # whether layers have gates, or gated slopes
-    rank: int  # largest rank of the maps by which layers compute angles from their input; 0: none
+    rank: int  # largest rank of the matrices by which layers compute angles from their input; 0: none
     reflects: int  # the same for reflections
     counted: int  # whether queries count their keys
     taps: int  # of the convolution at the input; 0: none
@@ -70,8 +70,8 @@ class Sizes(NamedTuple):
     scales_rows: int  # whether queries have factors
     row_scale_layer: int  # as `angles_layer` and `angles_head`, for factors
     row_scale_head: int
-    block: int  # channels of a block that is mapped; 0: none
-    rotors_layer: int  # rows between the maps of layers, of heads, of positions; 0 if they are shared
+    block: int  # channels of a block that a matrix in `rotors` multiplies; 0: none
+    rotors_layer: int  # rows between the matrices of layers, of heads, of positions; 0 if they are shared
     rotors_head: int
     rotors_row: int
     lifted: int  # whether channels are in polar form, two for one
@@ -92,8 +92,8 @@ class Sizes(NamedTuple):
     gathers_angles: int  # whether a rule selects each token's row of the rotations
     restarts: int  # whether the convolutions and sums with which layers compute angles start again with every document
     slots: int  # elements of the gradients of slots that all layers may share
-    fused_input: int  # whether the input end is fused: `model.fused_embedding_and_head`
-    fused_output: int  # whether the output end is
+    fused_input: int  # whether the embedding is fused: `model.fused_embedding_and_head`
+    fused_output: int  # whether the output head is fused
     packed: int  # whether the layers' matrices are packed once for all products, as they are and transposed
     products: Isa | None  # instruction set of products with operands rounded to bfloat16; None: no rounding
 
@@ -142,7 +142,7 @@ class Offsets(NamedTuple):
     mlp_in: int
     mlp_bias: int
     mlp_out: int
-    projection: int  # gradients of fused ends, input and output
+    projection: int  # gradients of the fused embedding and of the fused head
     readout: int
 
 
@@ -167,7 +167,7 @@ class Position(NamedTuple):
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
     spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, if not all
-    rotors: np.ndarray | None  # maps of blocks of channels, in the layout of `rows.block_maps.lie_in`
+    rotors: np.ndarray | None  # matrices for blocks of channels, in the layout of `rows.block_maps.lie_in`
     polar: np.ndarray | None  # cosines and sines of phases, see `model.content`
     gates: np.ndarray | None  # (layers, 7), int64, see `model.gates`
     slopes: np.ndarray  # (H,), float64, of `model.gated_slopes`
@@ -248,7 +248,7 @@ class Arena(NamedTuple):
     dmixed: int
     dqkv: int
     dcontent: int
-    mapped: int  # rows of a head as blocks, and a gradient before it is added; or a row in polar form
+    mapped: int  # rows of a head with adjacent blocks, and a gradient before it is added; or a row in polar form
     dgates: int
     unit: int  # of `model.selective_angles`, like the next two
     dangles: int
@@ -260,7 +260,7 @@ class Arena(NamedTuple):
     shifted: int
     final: int
     final_stats: int
-    embedding: int  # of fused ends: A and M of the input, M of the output
+    embedding: int  # of the fused embedding and head: A and M of the input, M of the output
     projection: int
     readout: int
     attention: int
@@ -312,8 +312,9 @@ def attention_case(
 
 
 def fused_sizes(sizes: Sizes) -> tuple[int, int]:
-    """Return the number of elements of the maps of the fused ends, at the input and at the output; 0 if an end is not
-    fused."""
+    """Return the number of elements of the matrix M of the fused embedding, and of M of the fused output head. A number
+    is 0 if that part is not fused.
+    """
     projection = (max(sizes.vocabulary, 1) + sizes.length) * 3 * sizes.width
     return sizes.fused_input * projection, sizes.fused_output * (sizes.hidden + sizes.biased)
 

@@ -25,7 +25,7 @@ ALONE = np.int64(-1)  # in place of the index of a counter
 
 
 class Pack(NamedTuple):
-    """The sequences first .. last - 1 of a batch; `lengths` and `places` as for a step."""
+    """The sequences first .. last - 1 of a batch; `lengths` and `places` are as for `batch.step`."""
 
     first: int
     last: int
@@ -50,8 +50,9 @@ class Rows(NamedTuple):
 
 @inner
 def pack_from(first, last, layout, lengths, places):
-    """Return the pack that begins with the sequence `first`: as many of the sequences first .. last - 1, in their
-    order, as fit into `layout` rows, but at least one."""
+    """Return the pack that begins with the sequence `first`. It has as many of the sequences first .. last - 1, in
+    their order, as fit into `layout` rows, but at least one.
+    """
     rows, end = lengths[min(first, lengths.size - 1)], first + 1
     while end < last and rows + lengths[min(end, lengths.size - 1)] <= layout:
         rows += lengths[min(end, lengths.size - 1)]
@@ -61,8 +62,9 @@ def pack_from(first, last, layout, lengths, places):
 
 @inner
 def side_by_side(pack, turns, previous):
-    """Return the pack, with each of its turns after the same turn of the pack that begins with the sequence `previous`.
-    If `previous` is ALONE, the pack does not wait."""
+    """Return the pack, set up so that each of its turns comes after the same turn of the pack that begins with the
+    sequence `previous`. If `previous` is ALONE, the pack does not wait.
+    """
     own, before = pack.first * LINE, previous * LINE if previous >= 0 else ALONE
     return Pack(pack.first, pack.last, pack.rows, pack.lengths, pack.places, pack.before, turns, own, before)
 
@@ -87,7 +89,7 @@ def take_turn(pack):
 
 @inner
 def pass_on(pack):
-    """End the turn."""
+    """End the turn of the pack, so that the next pack can have it."""
     if pack.own >= 0:
         pass_ticket(pointer(pack.turns), pack.own)
 
@@ -101,8 +103,9 @@ def rows_of(pack, sequence, start):
 
 @inner
 def place_of(which, i, own):
-    """Return the row that a rule selects for a token of a sequence: a row of the table if `which` is 0, of the
-    rotations if it is 1. i: number of the token among those of the sequence that pass through the model."""
+    """Return the row that a rule selects for a token of a sequence. It is a row of the table if `which` is 0, and of
+    the rotations if `which` is 1. i: number of the token among those of the sequence that pass through the model.
+    """
     return own.places[which, own.sequence, i]
 
 

@@ -58,7 +58,9 @@ def reflected_forward(reflections, layer, act, workspace, position, dropout, pla
 def reflected_backward(
     reflections, layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, a
 ):
-    """As `reflected_forward`: compute `dqkv` and the gradients of w and beta from `dmixed`."""
+    """The backward pass of `reflected_forward`: compute `dqkv` and the gradients of w and beta from `dmixed`. Return
+    whether the layer computes reflections.
+    """
     if reflections is None:
         return False
     if reflections.layers[layer, RANK] == 0:

@@ -22,8 +22,9 @@ NONE = np.int64(0)
 
 @inner
 def _parts(which, sizes):
-    """Return the number of parts of a row that are normalised by themselves, and the size of one, for queries (`which`
-    is 0) or keys (1)."""
+    """For queries (`which` is 0) or keys (1), return the number of parts of a row that are normalised separately, and
+    the size of a part.
+    """
     heads, width = (sizes.key_heads, sizes.key_width) if which else (sizes.heads, sizes.query_width)
     count = heads if sizes.qk_norm == BY_HEAD else np.int64(1)
     return count, width // count
@@ -52,8 +53,9 @@ def normalise_heads(w, cache, act, pack, sizes, o, a):
 
 @inner
 def normalise_heads_backward(w, g, act, workspace, pack, sizes, o, a):
-    """Overwrite the gradients of normalised queries and keys, in `dqkv`, with those before the norm, and add to the
-    gradients of the weights, in the turn of the pack."""
+    """`dqkv` holds the gradients of the normalised queries and keys. Overwrite them with the gradients before the norm,
+    and add to the gradients of the weights, in the turn of the pack.
+    """
     if not sizes.qk_norm:
         return
     take_turn(pack)

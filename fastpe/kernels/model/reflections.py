@@ -1,5 +1,5 @@
-"""Reflections (PaTH): a layer computes one for each token from its input. Those between a key and a query act on the
-query.
+"""Reflections (PaTH): a layer computes one reflection for each token from its input. The reflections of the tokens
+between a key and a query act on the query.
 
     p = u down up;   y_t = silu( sum over k < 3 of taps_k p_{t-2+k} );   w_t = y_t / sqrt(|y_t|^2 + 1e-6), head by head
     beta_t = 2 sigmoid(u_t W^T + b)
@@ -40,7 +40,8 @@ from fastpe.kernels.simd import (
 
 DOWN, UP, TAPS, WEIGHT, BIAS, RANK = (np.int64(number) for number in range(6))
 """Columns of a row of `Reflections.layers`: start of each parameter of a layer in the flat array, and the rank of the
-layer's maps."""
+layer's matrices `down` and `up`.
+"""
 _COUNT = np.int64(3)  # number of taps
 _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
@@ -63,7 +64,7 @@ class Kept(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The layout of the gradients of w, beta and p, and of a transposed map, in the workspace."""
+    """The layout, in the workspace, of the gradients of w, beta and p, and of `up` or `down`, transposed."""
 
     w: int
     beta: int
@@ -98,7 +99,9 @@ def _place(reflections, new, own):
 
 @inlined
 def _before(steps, place, ago, j, width, left):
-    """Return a part of the row that is `ago` rows before the row at `steps`; zeros if it may not be read."""
+    """Return a part of the row that is `ago` rows before the row at `steps`. Return zeros if that row
+    may not be read.
+    """
     return load_first(steps, j - ago * width, left if place >= ago else 0)
 
 
@@ -112,7 +115,7 @@ def _convolved(steps, taps, place, j, width, left):
 
 @inner
 def _make_row(steps, taps, place, first, width, head, w):
-    """Compute w of one head of the row at `steps`; first: the first channel of the head."""
+    """Compute w of one head in the row at `steps`. first: the first channel of the head."""
     squares, one = zeros(w), splat(scalar(w, 1.0))
     for j in range(0, head, lanes(w)):
         x = _convolved(steps, taps, place, first + j, width, head - j)
@@ -172,7 +175,9 @@ def given_of_head(h, workspace, own, sizes, a):
 
 @inner
 def _row_back(steps, taps, place, first, width, head, w, dw, dsteps):
-    """Compute the gradient of one head's part of the convolution's row at `steps` from the gradient of w."""
+    """From the gradient of w, compute the gradient of the convolution's row at `steps`, for the channels
+    of one head.
+    """
     squares, along, one = zeros(w), zeros(w), splat(scalar(w, 1.0))
     for j in range(0, head, lanes(w)):
         x = _convolved(steps, taps, place, first + j, width, head - j)
@@ -215,8 +220,9 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
 
 @inner
 def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
-    """Given the gradients of a head's beta, add to the gradients of the map that computes beta, and to the gradients du
-    of a sequence's rows."""
+    """From the gradients of a head's beta, compute the gradients of W and b, which compute beta, and add to them. Also
+    add to du, the gradient of u in the rows of a sequence.
+    """
     weight, of_bias = places[layer, WEIGHT] + h * c, 0.0
     for i in range(n):
         far = np.float64(get(beta, i))
@@ -229,7 +235,9 @@ def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
 
 @inner
 def reflections_backward(reflections, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """Given the gradients of w and beta, add to du, and to g, which holds the gradients of all parameters."""
+    """From the gradients of w and beta, add to du, the gradient of u. Also add to g, which holds the
+    gradients of all parameters.
+    """
     if reflections is None:
         return
     places, n, c, start = reflections.layers, pack.rows, sizes.width, NONE

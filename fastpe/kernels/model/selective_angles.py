@@ -1,9 +1,9 @@
-"""Angles (selective RoPE): a layer computes them from its input, and rotates its queries and keys by them.
+"""Selective RoPE: a layer computes angles from its input, and rotates its queries and keys by these angles.
 
     u^ = u, the channels of each head divided by their norm;      p_t = u^_t down up
     f_t = sum over k < 4 of taps_k p_{t-3+k};      angles_t = tau (f_0 + ... + f_t)
 
-If positions start again with every document, so do the sums and the convolution (`Sizes.restarts`).
+If positions start again with every document, the sums and the convolution do, too (`Sizes.restarts`).
 
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2), tau (C/2,)
 (`Position.frequencies`). So p_t, f_t and angles_t have one number for each pair of channels of each head. Nothing is
@@ -48,7 +48,8 @@ from fastpe.kernels.simd import (
 
 DOWN, UP, TAPS, RANK = (np.int64(number) for number in range(4))
 """Columns of a row of `Position.selective`: start of each parameter of a layer in the flat array, and the rank of the
-layer's maps, 0 if the layer computes no angles."""
+layer's matrices `down` and `up`. The rank is 0 if the layer computes no angles.
+"""
 KINDS = 3  # kinds of factors of rotation: cosines, sines, sines of the inverse rotation
 _COUNT = np.int64(4)  # number of taps
 _LEAST = 1e-6
@@ -93,8 +94,9 @@ def _row(steps, i, ago, place, j, width, left):
 
 @inlined
 def _place(new, own, sizes):
-    """Return the number of rows before a sequence's new row; if there are documents, only rows of the same document are
-    counted."""
+    """Return the number of rows before a new row of a sequence. If there are documents, count only rows of the same
+    document.
+    """
     return place_of(1, new, own) if sizes.restarts else own.before + new
 
 
@@ -121,8 +123,9 @@ def make_angles(selective, layer, tau, u, w, act, workspace, pack, sizes, a):
 
 @inner
 def _sum_up(steps, taps, tau, sums, factors, own, width, sizes):
-    """Compute the factors of a sequence's new rows from the steps p of these rows and of earlier ones, and keep the
-    sums for later rows."""
+    """Compute the factors of a sequence's new rows from p (`steps`) in these rows and in earlier ones. Keep the sums
+    for later rows.
+    """
     half = sizes.half
     row = factors_of_row(width, half)
     for j in range(0, width, lanes(pointer(tau))):
@@ -171,7 +174,9 @@ def clear_turns(selective, workspace, own, sizes, a):
 
 @inner
 def add_turns(selective, y, dy, h, i, workspace, sizes, a):
-    """Add the gradient of the angles of row i of the pack, from the gradient dy of a rotated row y."""
+    """From the gradient dy of a rotated row y, compute the gradient of the angles of row i of the pack, and add it to
+    the gradients of all angles in the workspace.
+    """
     if selective is None:
         return
     if not sizes.rank:
@@ -182,7 +187,9 @@ def add_turns(selective, y, dy, h, i, workspace, sizes, a):
 
 @inner
 def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, sizes, a):
-    """Given the gradients of angles, add to du, and to g, which holds the gradients of all parameters."""
+    """From the gradients of the angles, add to du, the gradient of u. Also add to g, which holds the
+    gradients of all parameters.
+    """
     if selective is None:
         return
     rank, n, c, pairs, start = selective[layer, RANK], pack.rows, sizes.width, sizes.width // 2, NONE
@@ -209,8 +216,7 @@ def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, si
 
 @inner
 def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
-    """Overwrite the gradients of a sequence's angles with the gradients of its steps, and add to the gradients of
-    taps."""
+    """Overwrite the gradients of a sequence's angles with the gradients of p. Also add to the gradients of taps."""
     for j in range(0, width, lanes(pointer(tau))):
         left = width - j
         speed, later = load_first(pointer(tau), j, left), zeros(pointer(tau))
@@ -241,7 +247,7 @@ def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
 
 @inner
 def _directions_backward(u, dunit, du, n, sizes):
-    """Add the gradient of u to du; dunit is the gradient of u^."""
+    """From dunit, the gradient of u^, compute the gradient of u, and add it to du."""
     head = sizes.width // sizes.heads
     for part in range(n * sizes.heads):
         x, d, dx = at(u, part * head), at(dunit, part * head), at(du, part * head)

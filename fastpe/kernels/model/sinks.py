@@ -1,4 +1,4 @@
-"""Sinks: each head has a learned score without a key, which takes weight from all keys, as in gpt-oss.
+"""Sinks, as in gpt-oss: each head has one learned score without a key, which takes weight from all keys.
 
     lse'_i = log(exp(lse_i) + exp(sink));    out'_i = exp(lse_i - lse'_i) out_i
     dsink = -sum_i exp(sink - lse'_i) dout'_i . out'_i
@@ -41,7 +41,9 @@ def apply_sinks(w, act, position, pack, sizes, o, a):
 
 @inner
 def sinks_backward(w, g, act, workspace, position, pack, sizes, o, a):
-    """Add to the gradients of sinks, in the turn of the pack; `dmixed` holds the gradient of the output."""
+    """Add to the gradients of sinks, in the turn of the pack. `dmixed` holds the gradient of the output
+    of attention.
+    """
     if not sizes.sinks:
         return
     start, width = NONE, sizes.query_width

@@ -1,12 +1,14 @@
-"""The small transformer on a pack of sequences (`model.pack`), forward and backward: its two ends, and the layers
-(`model.layer`) between them.
+"""Forward and backward passes of the small transformer on a pack of sequences (`model.pack`). This module computes the
+embedding and the output head, and calls the layers (`model.layer`) between them.
 
 A thread processes a whole pack forward and backward before its next pack (`model.batch`). It does so in its workspace;
-only parameters, gradients and the batch are outside of it. For a sequence of n positions, queries of q channels (all
-heads together), and keys and values of k channels each, the forward pass takes 2 n (2 c q + 2 c k + 2 c f) + 4 n^2 q
-FLOP per layer (3 c f instead of 2 c f with SWIGLU and GEGLU), and 2 n c V for logits over V tokens, if all targets
-count. The backward pass takes twice as many. In training steps, fused ends save some of the products
-(`model.fused_embedding_and_head`).
+only parameters, gradients and the batch are outside of it.
+
+Let a sequence have n positions, the model c channels, f hidden units in a feed-forward network, q channels of queries
+(all heads together), and k channels each of keys and of values. Each layer of the forward pass then takes
+2 n (2 c q + 2 c k + 2 c f) + 4 n^2 q FLOP; with SWIGLU and GEGLU, 3 c f replaces 2 c f. The logits over V tokens take
+2 n c V FLOP if all targets count. The backward pass takes twice as many FLOP. In training steps, some models save some
+of these matrix products, because the embedding or the head is fused with a layer (`model.fused_embedding_and_head`).
 
 `head` is the matrix that maps rows of the residual stream to logits: a parameter or, in a model with tied embeddings,
 the transposed token embedding.
@@ -72,7 +74,7 @@ def stream_forward(x, w, wt, workspace, position, dropout, pack, sizes, o, t, a)
 
 @inner
 def _input_forward(x, w, workspace, position, pack, sizes, o, a):
-    """Compute the input of the first layer: embedding, convolution, table."""
+    """Compute the input of the first layer: the embedding, the convolution and the position table."""
     c, weight, start = sizes.width, at(w, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -106,7 +108,7 @@ def _input_forward(x, w, workspace, position, pack, sizes, o, a):
 
 @inner
 def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
-    """Compute the gradients of table, convolution and embedding from dz."""
+    """From dz, the gradient of the first layer's input, compute the gradients of table, convolution and embedding."""
     c, dweight, start = sizes.width, at(g, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -138,7 +140,7 @@ def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
 
 @inner
 def rows_of_stream(workspace, sizes, a):
-    """Return the rows that the head is applied to."""
+    """Return the rows that the head multiplies."""
     if sizes.final_norm:
         return at(workspace, a.final)
     if sizes.fused_output:
@@ -153,7 +155,9 @@ def _last_layer(workspace, sizes, a):
 
 @inner
 def outputs_of_rows(rows, n, head, row, w, output, workspace, sizes, o, a):
-    """Compute the model's outputs for n rows: those of the head, with the soft cap. row: row stride of the head."""
+    """Compute the model's outputs for n rows: the outputs of the head, with the soft cap. row: row
+    stride of the head.
+    """
     head_of_rows(rows, n, head, row, w, output, workspace, sizes, o, a)
     if sizes.logit_softcap > 0.0:
         cap_row(output, sizes.logit_softcap, n * sizes.vocabulary)
@@ -174,14 +178,15 @@ def head_of_rows(rows, n, head, row, w, output, workspace, sizes, o, a):
 
 @inner
 def _gathered(count, pack):
-    """Whether the rows whose targets count are copied together; count: their number. If the pack is a single sequence
-    and all its targets count, rows and targets are used in place."""
+    """Whether the rows whose targets count are copied together. If the pack is a single sequence and all its targets
+    count, rows and targets are used in place. count: the number of targets that count.
+    """
     return count < pack.rows or pack.last - pack.first > 1
 
 
 @inner
 def _gather(target, shares, step, workspace, pack, sizes, a):
-    """Copy the rows whose targets count, with targets and shares."""
+    """Copy the rows of the residual stream whose targets count, with their targets and shares."""
     c, found, start = sizes.width, NONE, NONE
     rows, picked, tokens, kept = (
         rows_of_stream(workspace, sizes, a),
@@ -315,8 +320,9 @@ def pack_loss(target, shares, step, head, row, w, workspace, pack, sizes, o, a):
 
 @inner
 def _capped_cross_entropy(output, target, count, shares, step, workspace, sizes, a, loss):
-    """As `cross_entropy`, with the soft cap of the logits, row by row: the gradient of a row overwrites its logits, and
-    the derivative of the cap is kept of one row only."""
+    """Do the same as `cross_entropy`, with the soft cap of the logits, one row at a time. The gradient of a row
+    overwrites its logits. The derivative of the cap is stored only for the current row.
+    """
     size, slopes = sizes.vocabulary, at(workspace, a.cap_slopes)
     for i in range(count):
         row = at(output, i * size)

@@ -96,7 +96,7 @@ def _index(value):
 
 
 def cells_of(tile):
-    """(number, row, column) of every vector of the tile."""
+    """Return (number, row, column) for every vector of the tile."""
     return [(i * tile.columns + j, i, j) for i in range(tile.rows) for j in range(tile.columns)]
 
 
@@ -112,8 +112,9 @@ def unpacked_tile(b, tile, packed):
 
 
 def load_cell(b, tile, dtype, p, p_row, i, j, count):
-    """Load vector (i, j) of a matrix with elements of `dtype`; for a tile one vector wide, only its first `count`
-    lanes are read."""
+    """Load vector (i, j) of a matrix with elements of `dtype`. For a tile that is one vector wide, read only the first
+    `count` lanes.
+    """
     offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
     if tile.columns == 1:
         return code.load_lanes(b, tile.vector, dtype, p, offset, count)
@@ -122,7 +123,7 @@ def load_cell(b, tile, dtype, p, p_row, i, j, count):
 
 @intrinsic(prefer_literal=True)
 def tile_zeros(typingctx, p, rows, columns):
-    """A tile of zeros, of the element type of the pointer `p`."""
+    """Return a tile of zeros, of the element type of the pointer `p`."""
     tile = Tile(rows.literal_value, columns.literal_value, p.dtype)
 
     def emit(context, b, signature, arguments):
@@ -133,7 +134,7 @@ def tile_zeros(typingctx, p, rows, columns):
 
 @intrinsic
 def tile_add(typingctx, tile, p, p_row, count):
-    """tile + P, where P[i, j] = p[i * p_row + j]."""
+    """Return tile + P, where P[i, j] = p[i * p_row + j]."""
 
     def emit(context, b, signature, arguments):
         packed, start, p_row, count = arguments
@@ -163,7 +164,7 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
 
 @intrinsic
 def tile_relu(typingctx, tile):
-    """max(tile, 0)."""
+    """Return max(tile, 0)."""
 
     def emit(context, b, signature, arguments):
         return packed_tile(b, tile, [code.rectified(b, tile.vector, v) for v in unpacked_tile(b, tile, arguments[0])])
@@ -173,7 +174,7 @@ def tile_relu(typingctx, tile):
 
 @intrinsic
 def tile_where_positive(typingctx, tile, e, e_row, count):
-    """tile where E[i, j] = e[i * e_row + j] is positive, else 0."""
+    """Return the tile where E[i, j] = e[i * e_row + j] is positive, and 0 elsewhere."""
 
     def emit(context, b, signature, arguments):
         packed, start, e_row, count = arguments
@@ -189,7 +190,7 @@ def tile_where_positive(typingctx, tile, e, e_row, count):
 
 @intrinsic
 def tile_store(typingctx, tile, c, c_row, count):
-    """C[i, j] = tile, where C[i, j] = c[i * c_row + j]."""
+    """Store the tile to C, where C[i, j] = c[i * c_row + j]."""
 
     def emit(context, b, signature, arguments):
         packed, p, p_row, count = arguments
@@ -296,7 +297,7 @@ def float_gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row,
 
 @inner
 def transpose(source, source_row, target, target_row, m, n):
-    """target[j, i] = source[i, j] for i < m, j < n."""
+    """Write the transpose of source (m, n) to target: target[j, i] = source[i, j]."""
     width = lanes(source)
     whole_m, whole_n = m - m % width, n - n % width
     for i in range(0, whole_m, width):
@@ -310,7 +311,7 @@ def transpose(source, source_row, target, target_row, m, n):
 
 @inner
 def add_column_sums(x, x_row, m, n, out):
-    """out[j] += sum_i X[i, j]: the gradient of a bias row."""
+    """out[j] += sum_i X[i, j]. This is the gradient of a bias row."""
     for j in range(0, n, lanes(x)):
         column = load_first(out, j, n - j)
         for i in range(m):

@@ -1,1 +1,1 @@
-"""Kernels on rows of channels: rotations, maps of blocks, polar form, growth, normalisation, activation, dropout."""
+"""Kernels on rows of channels: rotation, block matrices, polar form, growth, norms, activation, dropout."""

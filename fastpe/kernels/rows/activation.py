@@ -1,9 +1,9 @@
-"""The activations of the feed-forward map, of one input x or of two inputs x and y:
+"""The activations of the feed-forward network, with one input x or with two inputs x and y:
 
     gelu        x Phi(x), Phi the normal distribution function: the exact form (Hendrycks and Gimpel 2016)
     gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): the approximation in the same paper, called
                 "gelu_new" in GPT-2
-    swiglu      x / (1 + exp(-x)) times y, where x and y are two maps of the same rows (Shazeer 2020)
+    swiglu      x / (1 + exp(-x)) times y, where x and y are the results of two linear layers (Shazeer 2020)
     relu2       max(x, 0)^2 (So et al. 2021)
     geglu       gelu_tanh of x, times y, as in swiglu (Shazeer 2020)
 
@@ -72,7 +72,7 @@ _COEFFICIENTS = {
 
 @intrinsic
 def _tail_ratio(typingctx, t):
-    """r(t) = Phi(-t) exp(t^2/2) for t >= 0."""
+    """Return r(t) = Phi(-t) exp(t^2/2) for t >= 0."""
 
     def emit(context, b, signature, arguments):
         bits, (t_value,) = t.dtype.bitwidth, arguments
@@ -122,7 +122,9 @@ def relu2(x, y, n):
 
 @inlined
 def _gelu_tanh_of(v, like):
-    """Return s(2u) of v, and the slope of v s(2u), s + v s' (2u)'. like: a pointer to elements of the same type."""
+    """For a vector v, return s(2u), and the slope of v s(2u), which is s + v s' (2u)'. like: a pointer to elements of
+    the same type.
+    """
     one, slope, cube = splat(scalar(like, 1.0)), splat(scalar(like, _TANH_SLOPE)), splat(scalar(like, _TANH_CUBE))
     cubed = cube * v * v
     share, rise = logistic(slope * fma(cubed, v, v), one)
@@ -141,7 +143,7 @@ def gelu_tanh(x, y, n):
 
 @inlined
 def _gate_row(gate, linear, out, n, tanh):
-    """`gated` for one row. tanh: a literal, so that the loop does not test it."""
+    """Do the work of `gated` for one row. tanh: a literal, so that the loop does not test it."""
     for j in range(0, n, lanes(out)):
         v, other = load_first(gate, j, n - j), load_first(linear, j, n - j)
         if tanh:
@@ -157,7 +159,9 @@ def _gate_row(gate, linear, out, n, tanh):
 @inner
 def gated(both, y, rows, n, which):
     """y = x f(x) z, where f(x) is s(x) for SWIGLU and s(2u) for GEGLU. `both` holds x and z as adjacent rows of n
-    elements each. x is overwritten with the derivative of y by x, z with the derivative of y by z."""
+    elements each. x is overwritten with the derivative of y with respect to x, and z with the derivative of y with
+    respect to z.
+    """
     for i in range(rows):
         gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
         if which == SWIGLU:
@@ -188,8 +192,9 @@ def _times(slopes, dy, dx, n):
 
 @inner
 def activate_backward(slopes, dy, rows, n, which):
-    """Overwrite dy, the gradient of `activate`'s y, with the gradient of `activate`'s x. For SWIGLU and GEGLU, rows of
-    dy are twice as wide, and hold the gradient of y in their second halves."""
+    """Overwrite dy, the gradient of `y` in `activate`, with the gradient of `x`. For SWIGLU and GEGLU, rows of dy are
+    twice as wide, and hold the gradient of y in their second halves.
+    """
     if which != SWIGLU and which != GEGLU:
         _times(slopes, dy, dy, rows * n)
         return

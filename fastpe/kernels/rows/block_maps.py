@@ -1,4 +1,4 @@
-"""Linear maps of blocks of channels: y_r = R_r x_r for every block r of b channels; all blocks have the same size b.
+"""Matrices ("maps") that multiply blocks of channels: y_r = R_r x_r for every block r. All blocks have b channels.
 
 Block r consists of channels r b, r b + 1, ...; with `half`, of channels r, r + D/b, r + 2 D/b, ... (for b = 2 these are
 the pairs of `rows.rotate` with `half`). A row takes 2 D b FLOP. If every row has a different map, reading the maps from
@@ -39,7 +39,9 @@ CHANNELS_OF_A_TASK = 16  # of `map_gradients`, if all rows have the same maps; a
 
 
 def scratch_size(width: int) -> int:
-    """Return the number of scratch elements that a worker needs: two rows, each with its blocks adjacent."""
+    """Return the number of scratch elements that a worker needs: two rows in which the channels of a block are
+    adjacent.
+    """
     return 2 * width
 
 
@@ -53,7 +55,7 @@ def lie_in(maps: np.ndarray) -> np.ndarray:
 
 
 def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return maps of this shape, given the result of `lie_in` for them."""
+    """Return maps of this shape from their layout in the kernels, the result of `lie_in`."""
     *leading, count, b, _ = shape
     if not _is_power(b):
         return flat.reshape(shape)
@@ -157,8 +159,9 @@ def map_row(x, maps, y, width, block, half, back, scratch):
 
 @inner
 def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
-    """dmaps += dy x^T for the rows first .. last - 1 of the maps, where row r b + i is row i of map r. `first` must be
-    a multiple of a vector's length."""
+    """dmaps += dy x^T for the rows first .. last - 1 of the maps; row r b + i is row i of map r. `first` must be a
+    multiple of a vector's length.
+    """
     if half:
         own, down = scratch, at(scratch, width)
         _as_blocks(x, own, width, block)
@@ -220,7 +223,7 @@ def _gradient_worker(worker, counters, x, dy, starts, dmaps, shape, of_maps, hal
 
 @entry(label="maps of channels")
 def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
-    """Multiply each row of x by its maps, or by their transposes with `back`, and write y (B, H, N, D), contiguous.
+    """Multiply each row of x by its maps, or by the transposed maps with `back`, and write y (B, H, N, D), contiguous.
 
     strides: of batch, head and row of x, in elements. of_maps: the numbers of samples, of heads and of positions with
     separate maps (1 if shared), and the number b of channels of a block. starts: the position of each sample's first
@@ -233,5 +236,5 @@ def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, 
 
 @entry(label="gradients of maps of channels")
 def map_gradients(team, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
-    """Add the gradients of the maps, given dy, the gradient of y; x and dy are contiguous."""
+    """From dy, the gradient of y, compute the gradients of the maps, and add them to dmaps. x and dy are contiguous."""
     on_team(team, _gradient_worker, (pointer(counters), x, dy, starts, dmaps, shape, of_maps, half, scratch))

@@ -1,5 +1,5 @@
-"""Apply a linear map to each block of b channels (b a power of 2), one vector register at a time. See
-`rows.block_maps`; `rows.block_maps.lie_in` describes the layout of the maps.
+"""Multiply each block of b channels by a matrix (b is a power of 2), one vector register at a time. See
+`rows.block_maps`; `rows.block_maps.lie_in` describes the layout of the matrices.
 
 Channel i is combined with channel i ^ d of its block for every d below b, where ^ is the exclusive or. For d below the
 length of a vector, the two channels lie in the same vector, and lanes 1, 2, 4 or 8 apart are exchanged. For larger d,
@@ -47,7 +47,7 @@ def _sixteen(x, maps, place, step, left, sums):
 
 @inner
 def map_apart(x, maps, y, width, block):
-    """y = R x"""
+    """y = R x."""
     span = min(block, lanes(x))
     for c in range(0, width, lanes(x)):
         left, sums = width - c, zeros(x)
@@ -93,7 +93,7 @@ def _sixteen_back(x, maps, place, step, left):
 
 @inner
 def map_apart_back(x, maps, y, width, block):
-    """y = R^T x"""
+    """y = R^T x."""
     span = min(block, lanes(x))
     for c in range(0, width, lanes(x)):
         left, sums = width - c, zeros(x)

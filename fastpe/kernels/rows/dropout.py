@@ -33,8 +33,9 @@ KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 class Dropout(NamedTuple):
-    """The parameters of dropout in one step: the key and the step in 32-bit numbers, the threshold, the scale, and the
-    number of places."""
+    """The parameters of dropout in one step: the key and the step as 32-bit numbers, the threshold, the scale, and the
+    number of places.
+    """
 
     key_low: int
     key_high: int
@@ -50,15 +51,15 @@ NO_DROPOUT = Dropout(0, 0, 0, 0, 0, 1.0, 0)
 
 def places_of(layers: int, heads: int) -> int:
     """Return the number of dropouts of a model. Dropout 0 is at the input. The dropouts of layer l are numbered from
-    1 + l (2 + heads) on: at the output of attention, at the output of the feed-forward map, and at the weights of every
-    head."""
+    1 + l (2 + heads) on, in this order: at the output of attention, at the output of the feed-forward network, and at
+    the weights of every head.
+    """
     return 1 + layers * (2 + heads)
 
 
 @intrinsic
 def _factors(typingctx, p, first, place, step_low, step_high, key_low, key_high, threshold, scale):
-    """Return four vectors: the factors from words 0 .. 3 of the blocks first, first + 1, ..., one block for each
-    lane."""
+    """Return four vectors of factors, one for each of the words 0 .. 3. Lane i has the factor from block first + i."""
     kind = Vector(p.dtype)
 
     def emit(context, b, signature, arguments):
@@ -99,7 +100,7 @@ class _Lanes:
         return self.b.and_(number, self.constant(_MOST))
 
     def product(self, number, factor):
-        """The upper and the lower half of the product."""
+        """Return the upper and the lower half of the product."""
         whole = self.b.mul(number, self.constant(factor))
         return self.b.lshr(whole, self.constant(32)), self.low(whole)
 

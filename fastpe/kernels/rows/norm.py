@@ -30,8 +30,9 @@ from fastpe.kernels.simd import (
 
 @inner
 def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
-    """Normalise m rows of n elements. The mean is computed first, and the squared deviations from it in a second pass
-    over the row."""
+    """Normalise m rows of n elements. The mean is computed first. Then a second pass over the row computes the
+    squared deviations from the mean.
+    """
     width, zero = lanes(x), scalar(x, 0.0)
     for i in range(m):
         row, out = at(x, i * n), at(y, i * n)

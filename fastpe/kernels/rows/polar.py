@@ -57,7 +57,7 @@ def _softplus(x, one):
 
 @inlined
 def _slope(x, one):
-    """Derivative of softplus: 1 / (1 + exp(-x))."""
+    """Return the derivative of softplus, 1 / (1 + exp(-x))."""
     t = exp(minus(absolute(x)))
     share = one / (one + t)
     return where_negative(x, t * share, share)
@@ -65,7 +65,7 @@ def _slope(x, one):
 
 @inner
 def lift_row(x, cos, sin, y, width):
-    """Write y, twice as wide as x: softplus(x) times `cos`, then softplus(x) times `sin`."""
+    """Write softplus(x) times `cos`, then softplus(x) times `sin`, to y, which is twice as wide as x."""
     one = splat(scalar(x, 1.0))
     for c in range(0, width, lanes(x)):
         left = width - c
@@ -76,7 +76,7 @@ def lift_row(x, cos, sin, y, width):
 
 @inner
 def lower_row(x, dy, cos, sin, dx, width):
-    """Compute dx, the gradient of `lift_row`'s x, from dy, the gradient of its y."""
+    """From dy, the gradient of y in `lift_row`, compute dx, the gradient of x."""
     one = splat(scalar(x, 1.0))
     for c in range(0, width, lanes(x)):
         left = width - c

@@ -77,8 +77,9 @@ def _make_nearly(angles, sign, cos, sin, n, half):
 
 @intrinsic
 def _make_of_angles(typingctx, angles, sign, cos, sin, n, half):
-    """Compute the factors of n angles, as `_make_factors` does if `sines` is None. For float32 factors, sine and cosine
-    are computed with lower precision than for float64 factors."""
+    """Compute the cosines and sines of n angles, in the form of `put_factors`. For float32 factors, sine and cosine are
+    computed with lower precision than for float64 factors.
+    """
     own = _make_nearly if cos.dtype == types.float32 else _make_exactly
     return overload_by_type(typingctx, own, (angles, sign, cos, sin, n, half))
 
@@ -127,7 +128,7 @@ def rotate_row(x, cos, sin, y, width, pairs, half):
 
 @inner
 def add_angle_gradients(y, dy, dangles, pairs, half):
-    """Add the gradient of a row's angles to dangles; y is the rotated row."""
+    """From dy, the gradient of the rotated row y, compute the gradient of the row's angles, and add it to dangles."""
     if half:
         for c in range(0, pairs, lanes(y)):
             left = pairs - c
@@ -142,7 +143,9 @@ def add_angle_gradients(y, dy, dangles, pairs, half):
 
 @inner
 def add_growth_gradients(y, dy, dgrowth, pairs, half, sign):
-    """Add sign times the gradient of a row's logarithms of growth to dgrowth; y is the row before growth."""
+    """From dy, compute the gradient of a row's logarithms of growth, and add `sign` times this gradient to dgrowth. y
+    is the row before growth.
+    """
     if half:
         for c in range(0, pairs, lanes(y)):
             left = pairs - c
@@ -163,7 +166,7 @@ def _add(sums, c, x, left):
 
 @inlined
 def _add_of_pairs(sums, c, x, left):
-    """Add the lanes of x that belong to first channels of pairs to the sums, for `left` channels from c on."""
+    """Add the lanes of x that belong to first channels of pairs to the sums. x covers `left` channels from c on."""
     met = min(left, lanes(sums)) // 2
     store_first(sums, c // 2, load_first(sums, c // 2, met) + evens_first(x), met)
 

@@ -25,21 +25,21 @@ from fastpe.kernels.simd.vector import Vector, llvm_vector
 
 @intrinsic
 def splat(typingctx, x):
-    """A vector with the scalar `x` in every lane."""
+    """Return a vector with the scalar `x` in every lane."""
     kind = Vector(x)
     return kind(x), lambda context, b, signature, a: broadcast(b, kind, a[0])
 
 
 @intrinsic
 def zeros(typingctx, p):
-    """A vector of zeros, of the element type of the pointer `p`."""
+    """Return a vector of zeros, of the element type of the pointer `p`."""
     kind = Vector(p.dtype)
     return kind(p), lambda context, b, signature, a: constant(kind, 0.0)
 
 
 @intrinsic
 def counting(typingctx, start):
-    """start, start + 1, start + 2, ..."""
+    """Return start, start + 1, start + 2, ..."""
     kind = Vector(start)
 
     def emit(context, b, signature, arguments):
@@ -71,43 +71,43 @@ def blend(typingctx, x, count, y):
 
 @intrinsic
 def fma(typingctx, x, y, z):
-    """x * y + z."""
+    """Return x * y + z."""
     return x(x, y, z), lambda context, b, signature, a: multiply_add(b, x, *a)
 
 
 @intrinsic
 def minus(typingctx, x):
-    """-x."""
+    """Return -x."""
     return x(x), lambda context, b, signature, a: b.fneg(a[0])
 
 
 @intrinsic
 def absolute(typingctx, x):
-    """|x|."""
+    """Return |x|."""
     return x(x), lambda context, b, signature, a: call_intrinsic(b, f"llvm.fabs.{suffix(x)}", llvm_vector(x), a)
 
 
 @intrinsic
 def maximum(typingctx, x, y):
-    """The larger one of x and y in each lane."""
+    """Return the larger one of x and y in each lane."""
     return x(x, y), lambda context, b, signature, a: larger(b, *a)
 
 
 @intrinsic
 def minimum(typingctx, x, y):
-    """The smaller one of x and y in each lane."""
+    """Return the smaller one of x and y in each lane."""
     return x(x, y), lambda context, b, signature, a: b.select(b.fcmp_ordered("<", *a), *a)
 
 
 @intrinsic
 def relu(typingctx, x):
-    """max(x, 0); NaN in lanes where x is NaN."""
+    """Return max(x, 0), and NaN in lanes where x is NaN."""
     return x(x), lambda context, b, signature, a: rectified(b, x, a[0])
 
 
 @intrinsic
 def where_negative(typingctx, x, y, z):
-    """y where x < 0, else z."""
+    """Return y where x < 0, and z elsewhere."""
 
     def emit(context, b, signature, arguments):
         negative = b.fcmp_ordered("<", arguments[0], constant(x, 0.0))
@@ -118,7 +118,7 @@ def where_negative(typingctx, x, y, z):
 
 @intrinsic
 def where_zero(typingctx, x, y, z):
-    """y where x == 0, else z; z where x is NaN."""
+    """Return y where x == 0, and z elsewhere, also where x is NaN."""
 
     def emit(context, b, signature, arguments):
         zero = b.fcmp_ordered("==", arguments[0], constant(x, 0.0))
@@ -129,26 +129,27 @@ def where_zero(typingctx, x, y, z):
 
 @intrinsic
 def sqrt(typingctx, x):
-    """Square root, correctly rounded."""
+    """Return the square root, correctly rounded."""
     return x(x), lambda context, b, signature, a: call_intrinsic(b, f"llvm.sqrt.{suffix(x)}", llvm_vector(x), a)
 
 
 @intrinsic
 def exp(typingctx, x):
-    """exp(x) for x <= 87 (float32) or 708 (float64), with an error of at most 1 ULP; exactly 0 where the result would
-    be denormal."""
+    """Return exp(x) for x <= 87 (float32) or 708 (float64), with an error of at most 1 ULP. The result is exactly 0
+    where it would be denormal.
+    """
     return x(x), lambda context, b, signature, a: exponential(b, x, a[0])
 
 
 @intrinsic
 def total(typingctx, x):
-    """The sum of all lanes, in a fixed order."""
+    """Return the sum of all lanes, added in a fixed order."""
     return x.dtype(x), lambda context, b, signature, a: fold_lanes(b, x, a[0], b.fadd)
 
 
 @intrinsic
 def largest(typingctx, x):
-    """The largest of all lanes."""
+    """Return the largest of all lanes."""
     return x.dtype(x), lambda context, b, signature, a: fold_lanes(b, x, a[0], lambda u, v: larger(b, u, v))
 
 
@@ -164,7 +165,7 @@ def any_negative(typingctx, x):
 
 
 def _in_order(x, order):
-    """Lane i of the result is lane order[i] of x."""
+    """Return a vector whose lane i is lane order[i] of x."""
 
     def emit(context, b, signature, arguments):
         lanes = ir.Constant(ir.VectorType(I32, x.lanes), list(order))
@@ -174,49 +175,49 @@ def _in_order(x, order):
 
 
 def _exchanged(x, distance):
-    """Lane i of the result is lane i ^ distance of x. x must have more than `distance` lanes."""
+    """Return a vector whose lane i is lane i ^ distance of x. x must have more than `distance` lanes."""
     return _in_order(x, [(lane ^ distance) % x.lanes for lane in range(x.lanes)])
 
 
 @intrinsic
 def swapped(typingctx, x):
-    """x1, x0, x3, x2, ...: adjacent lanes are exchanged."""
+    """Return x1, x0, x3, x2, ...: adjacent lanes are exchanged."""
     return _exchanged(x, 1)
 
 
 @intrinsic
 def swapped_twos(typingctx, x):
-    """x2, x3, x0, x1, ...: adjacent pairs of lanes are exchanged. For vectors of at least four lanes."""
+    """Return x2, x3, x0, x1, ...: adjacent pairs of lanes are exchanged. x must have at least four lanes."""
     return _exchanged(x, 2)
 
 
 @intrinsic
 def swapped_fours(typingctx, x):
-    """As `swapped_twos`, for groups of four lanes, in vectors of at least eight."""
+    """Return x with adjacent groups of four lanes exchanged. x must have at least eight lanes."""
     return _exchanged(x, 4)
 
 
 @intrinsic
 def swapped_eights(typingctx, x):
-    """As `swapped_twos`, for groups of eight lanes, in vectors of sixteen."""
+    """Return x with its two halves of eight lanes exchanged. x must have sixteen lanes."""
     return _exchanged(x, 8)
 
 
 @intrinsic
 def evens_first(typingctx, x):
-    """x0, x2, x4, ..., then x1, x3, x5, ..."""
+    """Return x0, x2, x4, ..., then x1, x3, x5, ..."""
     return _in_order(x, [*range(0, x.lanes, 2), *range(1, x.lanes, 2)])
 
 
 @intrinsic
 def backwards(typingctx, x):
-    """The lanes in the opposite order."""
+    """Return the lanes in the opposite order."""
     return _in_order(x, range(x.lanes - 1, -1, -1))
 
 
 @intrinsic
 def running_sums(typingctx, x):
-    """x0, x0 + x1, x0 + x1 + x2, ..., in a fixed order."""
+    """Return x0, x0 + x1, x0 + x1 + x2, ..., added in a fixed order."""
 
     def emit(context, b, signature, arguments):
         (sums,), nothing, step = arguments, constant(x, 0.0), 1

@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 
 def suffix(kind):
-    """The suffix of the names of LLVM's functions for such vectors."""
+    """Return the suffix of the names of LLVM's functions for such vectors."""
     return f"v{kind.lanes}f{kind.dtype.bitwidth}"
 
 
@@ -41,19 +41,19 @@ def call_intrinsic(b, name, result, arguments):
 
 
 def constant(kind, value):
-    """A vector with `value` in every lane."""
+    """Return a vector with `value` in every lane."""
     return ir.Constant(llvm_vector(kind), [float(value)] * kind.lanes)
 
 
 def broadcast(b, kind, scalar):
-    """A vector with the LLVM value `scalar` in every lane."""
+    """Return a vector with the LLVM value `scalar` in every lane."""
     empty = ir.Constant(llvm_vector(kind), ir.Undefined)
     one = b.insert_element(empty, scalar, ir.Constant(I32, 0))
     return b.shuffle_vector(one, empty, ir.Constant(ir.VectorType(I32, kind.lanes), [0] * kind.lanes))
 
 
 def multiply_add(b, kind, x, y, z):
-    """x * y + z, fused if the CPU supports it (`fmuladd`; `fma` would become a library call on other CPUs)."""
+    """Return x * y + z, fused if the CPU supports it (`fmuladd`; `fma` would become a library call on other CPUs)."""
     return call_intrinsic(b, f"llvm.fmuladd.{suffix(kind)}", llvm_vector(kind), [x, y, z])
 
 
@@ -71,7 +71,7 @@ def load_element(b, dtype, pointer, offset):
 
 
 def load_vector(b, kind, dtype, pointer, offset):
-    """Unaligned load."""
+    """Load a vector from an address that need not be aligned."""
     place = element(b, pointer, offset, kind.lanes)
     if isinstance(dtype, Half):
         return widened(b, dtype, b.load(_bits_at(b, place, kind.lanes), align=2))
@@ -79,7 +79,7 @@ def load_vector(b, kind, dtype, pointer, offset):
 
 
 def store_vector(b, kind, dtype, pointer, offset, value):
-    """Unaligned store; rounds if the elements are bfloat16."""
+    """Store a vector to an address that need not be aligned. If the elements are bfloat16, round the vector."""
     place = element(b, pointer, offset, kind.lanes)
     if isinstance(dtype, Half):
         b.store(narrowed(b, kind, value), _bits_at(b, place, kind.lanes), align=2)
@@ -88,7 +88,7 @@ def store_vector(b, kind, dtype, pointer, offset, value):
 
 
 def lanes_below(b, kind, count):
-    """Mask of the lanes whose number is less than the integer `count`."""
+    """Return the mask of the lanes whose number is less than the integer `count`."""
     integers = ir.VectorType(I32, kind.lanes)
     capped = b.trunc(
         b.select(b.icmp_signed("<", count, ir.Constant(I64, kind.lanes)), count, ir.Constant(I64, kind.lanes)), I32
@@ -145,7 +145,9 @@ def store_lanes(b, kind, dtype, pointer, offset, value, count):
 
 
 def fold_lanes(b, kind, vector, combine):
-    """Combine all lanes to one: combine the two halves of the vector, then the two halves of the result, and so on."""
+    """Combine all lanes into one: combine the two halves of the vector, then the two halves of the
+    result, and so on.
+    """
     width = kind.lanes
     while width > 1:
         width //= 2
@@ -184,17 +186,17 @@ def totals(b, kind, vectors):
 
 
 def larger(b, x, y):
-    """max(x, y), or y where x is NaN: one instruction on x86."""
+    """Return max(x, y), or y where x is NaN. This is one instruction on x86."""
     return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
 def rectified(b, kind, x):
-    """max(x, 0), or NaN where x is NaN."""
+    """Return max(x, 0), or NaN where x is NaN."""
     return larger(b, constant(kind, 0.0), x)
 
 
 def where_positive(b, kind, x, y):
-    """x where y > 0, else 0."""
+    """Return x where y > 0, and 0 elsewhere."""
     return b.select(b.fcmp_ordered(">", y, constant(kind, 0.0)), x, constant(kind, 0.0))
 
 
@@ -319,7 +321,7 @@ def _polynomial(b, kind, coefficients, r, square):
 
 
 def exponential(b, kind, x):
-    """exp(x) for x <= 87 (float32) or 708 (float64); exactly 0 below -87 or -708; NaN stays NaN."""
+    """Return exp(x) for x <= 87 (float32) or 708 (float64). It is exactly 0 below -87 or -708; NaN stays NaN."""
     bits = kind.dtype.bitwidth
     mantissa = 23 if bits == 32 else 52
     integers = ir.VectorType(ir.IntType(bits), kind.lanes)

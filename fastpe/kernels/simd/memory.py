@@ -62,14 +62,14 @@ def float_pointer(typingctx, address, size, like):
 
 @intrinsic
 def double_pointer(typingctx, address, size):
-    """As `float_pointer`, for float64."""
+    """Return a pointer as `float_pointer` does, but to float64 elements."""
     kind = pointers.pointer_type(types.float64)
     return kind(types.intp, types.intp), lambda context, b, signature, a: _pointer_at(context, b, kind, *a)
 
 
 @intrinsic
 def int32_pointer(typingctx, address, size):
-    """As `float_pointer`, for int32."""
+    """Return a pointer as `float_pointer` does, but to int32 elements."""
     kind = pointers.pointer_type(types.int32)
     return kind(types.intp, types.intp), lambda context, b, signature, a: _pointer_at(context, b, kind, *a)
 
@@ -121,8 +121,9 @@ def at(typingctx, p, offset):
 
 @intrinsic
 def part(typingctx, p, offset, size):
-    """Return the pointer `offset` elements further on; only `size` elements from there on may be accessed through
-    it."""
+    """Return the pointer `offset` elements further on. Only the `size` elements from there on may be accessed through
+    it.
+    """
     return p(p, types.intp, types.intp), lambda context, b, signature, a: pointers.cut(b, *a)
 
 
@@ -134,8 +135,9 @@ def row(matrix, i):
 
 @intrinsic
 def plain(typingctx, offset):
-    """Return the offset of a region (see `pointers`) as a number; a pointer that is moved by it may leave the
-    region."""
+    """Return the offset of a region (see `pointers`) as a number. A pointer that is moved by this number may leave the
+    region.
+    """
     if offset is REGION:
         return types.intp(REGION), lambda context, b, signature, a: pointers.place_of(b, a[0])
     return types.intp(types.intp), lambda context, b, signature, a: a[0]
@@ -284,7 +286,9 @@ def store_rounded(typingctx, p, offset, value, count):
 
 @intrinsic
 def store_interleaved(typingctx, p, offset, x, y, count):
-    """As `store_rounded`, for x0, y0, x1, y1, ... of two vectors; store the first `count` of these elements."""
+    """Store the first `count` elements of x0, y0, x1, y1, ... of two float64 vectors, rounded to the
+    elements of `p`.
+    """
 
     def emit(context, b, signature, arguments):
         pointer_value, at_offset, *pair, lanes_used = arguments

@@ -83,7 +83,7 @@ class _RoundingPointerModel(models.StructModel):
 
 
 def rounding(b: Any, plain: Any, memory: Any) -> Any:
-    """Turn a plain pointer into a `RoundingPointer` to the same elements."""
+    """Return a `RoundingPointer` to the element of a plain pointer."""
     ends = [b.extract_value(plain, place) for place in (1, 2)] if CHECK_BOUNDS else []
     return _packed(b, address(b, plain), *ends, memory)
 
@@ -148,7 +148,7 @@ def moved(b: Any, pointer: Any, offset: Any) -> Any:
 
 
 def cut(b: Any, pointer: Any, offset: Any, size: Any) -> Any:
-    """As `moved`, but only `size` elements from there on may be accessed."""
+    """Return the pointer `offset` elements further on, through which only `size` elements may be accessed."""
     if not CHECK_BOUNDS:
         return moved(b, pointer, offset)
     start = b.gep(address(b, pointer), [offset])
@@ -162,7 +162,9 @@ def cut(b: Any, pointer: Any, offset: Any, size: Any) -> Any:
 
 
 def cut_region(b: Any, pointer: Any, region: Any) -> Any:
-    """Return a pointer to an element of a region of the memory at `pointer`."""
+    """Return a pointer to the element whose index `region` holds. The region is a part of the memory at `pointer`, and
+    only this part may be accessed through the result.
+    """
     start, size, inside = (b.extract_value(region, place) for place in range(3))
     return moved(b, cut(b, pointer, start, size), inside)
 
@@ -296,7 +298,7 @@ def _unbox_region(kind: RegionType, value: Any, c: Any) -> NativeValue:
 
 
 def place_of(b: Any, region: Any) -> Any:
-    """Return the offset of the element that a region with an index stands for."""
+    """Return the offset of the element whose index a region holds."""
     return b.add(b.extract_value(region, 0), b.extract_value(region, 2))
 
 

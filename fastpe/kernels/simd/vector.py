@@ -54,17 +54,17 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def llvm_scalar(dtype: types.Float) -> Any:
-    """The LLVM type of one element."""
+    """Return the LLVM type of one element."""
     return ir.FloatType() if dtype.bitwidth == 32 else ir.DoubleType()
 
 
 def llvm_vector(vector: Vector) -> Any:
-    """The LLVM type of a `Vector`."""
+    """Return the LLVM type of a `Vector`."""
     return ir.VectorType(llvm_scalar(vector.dtype), vector.lanes)
 
 
 def whole_vectors(count: int, dtype: Any) -> int:
-    """Return `count` elements of `dtype`, rounded up to whole vectors."""
+    """Return `count` elements of `dtype`, rounded up to a multiple of a vector's length."""
     width = REGISTER_BYTES // np.dtype(dtype).itemsize
     return -(-count // width) * width
 
@@ -96,7 +96,7 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """As `aligned_zeros`, but uninitialised: for memory that is written before it is read."""
+    """Return uninitialised memory that starts on a 64-byte boundary, for data that is written before it is read."""
     return _aligned(np.empty, shape, np.dtype(dtype))
 
 

@@ -22,7 +22,7 @@ _YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
 
 @intrinsic
 def _fetch_add(typingctx, p, offset, step):
-    """Add to a shared counter; returns its previous value."""
+    """Add `step` to a shared counter, and return its previous value."""
 
     def emit(context, b, signature, arguments):
         p, offset, step = arguments
@@ -61,9 +61,10 @@ def next_task(counters):
 
 @inner
 def next_task_from_ends(counters, worker, tasks):
-    """As `next_task`, for fewer than 2^31 independent tasks: workers with odd numbers start from the last task, all
-    others from the first. Two workers then process one half of the tasks each. Two threads of other libraries divide an
-    array in the same way when they write the inputs."""
+    """Return the number of a task, as `next_task` does, for fewer than 2^31 independent tasks. Workers with odd numbers
+    start from the last task, all others from the first. Two workers then process one half of the tasks each. Two
+    threads of other libraries divide an array in the same way when they write the inputs.
+    """
     back = worker & 1
     claimed = _fetch_add(counters, np.int64(0), _ONE << (32 * back))
     front, last = claimed & _LOW, claimed >> 32
@@ -86,8 +87,9 @@ def wait_for(counters, tasks):
 
 @inner
 def wait_for_ticket(turns, place, turn):
-    """Return when the shared counter at `place` has reached `turn`. With such turns, workers add to a sum in a fixed
-    order."""
+    """Return when the shared counter at `place` has reached `turn`. Such turns let workers add to a sum in a fixed
+    order.
+    """
     looks = 0
     while shared_count(turns, place) < turn:
         looks += 1

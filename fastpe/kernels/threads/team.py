@@ -1,4 +1,4 @@
-"""Threads: how the work of a kernel is spread over cores. Only this module starts threads.
+"""Threads, which divide the work of a kernel among cores. Only this module starts threads.
 
 A batch is cut into numbered *tasks*, which depend only on its shape. Threads, called *workers*, claim tasks one after
 the other from a shared counter (`threads.task_counter`), so that a core that another process uses runs fewer tasks.
@@ -54,14 +54,14 @@ _RUNS_WORKERS = types.void(types.intp, types.intp, types.intp, types.intp)  # si
 
 
 def threads_for(threads: int | None) -> int:
-    """Return the number of threads after checking it. None stands for `default_threads`."""
+    """Check a number of threads and return it. None stands for `default_threads`."""
     if threads is None:
         return default_threads()
     return whole("threads", threads, 1, _MOST_THREADS)
 
 
 def default_threads() -> int:
-    """Return the number of threads for calls that give none: `numba.get_num_threads()`, by default all cores."""
+    """Return the number of threads for calls that do not state it: `numba.get_num_threads()`, by default all cores."""
     if not (_threads_started or getattr(parallel, "_is_initialized", False)):
         return int(numba.config.NUMBA_NUM_THREADS)  # asking Numba would start the threads
     # `numba.get_num_threads` first takes a lock in Python, which an interrupt may leave taken. Private to Numba: the
@@ -141,16 +141,17 @@ def _team_of(workers: int) -> Team:
 
 
 def run_team(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """As `run_exclusively`, for a function whose outputs no other call uses. With one worker, the function runs in the
-    calling thread, possibly at the same time as other calls."""
+    """Return the result of an entry, as `run_exclusively` does, if no other call uses the outputs of the entry. With
+    one worker, the function runs in the calling thread, possibly at the same time as other calls.
+    """
     if threads > 1:
         return run_exclusively(threads, function, *arguments)
     return function(_ALONE, np.zeros(COUNTERS, np.int64), *arguments)
 
 
 def run_short(workers: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """As `run_team`, for an entry ``function(run, workers, *arguments)`` that needs no counters, and with at most as
-    many workers as threads.
+    """Return the result of an entry ``function(run, workers, *arguments)`` that needs no counters. In other respects,
+    this function is like `run_team`, with at most as many workers as threads.
 
     This saves time in short calls: Numba takes 3 microseconds to unpack a `Team` and counters, as long as the attention
     of one query over 64 keys.
@@ -177,7 +178,7 @@ def _run_worker(typingctx, thunk, record, worker):
 
 @intrinsic
 def _exchange_threads(typingctx, threads):
-    """Set the number of Numba's threads; returns the previous number.
+    """Set the number of Numba's threads, and return the previous number.
 
     This is compiled code, so that no interrupt comes before the number is restored. Numba's own function is not used,
     because the machine code of that function contains a limit for the number: the cache would carry this limit into
@@ -268,7 +269,9 @@ def _uncounted(b, kind, value):
 
 
 def _thunk_of(context, module, function, called, record_type):
-    """The C function ``void thunk(address of the record, worker)`` that unpacks the record and calls `function`."""
+    """Return the C function ``void thunk(address of the record, worker)`` that unpacks the record and
+    calls `function`.
+    """
     compiled = function.dispatcher.get_compile_result(called)
     name = f"fastpe.worker.{compiled.fndesc.mangled_name}"
     if name in module.globals:

@@ -34,8 +34,9 @@ from fastpe.kernels.simd import at, get
 
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
-    """Compute the gradients of a head's scores as they leave the network, in `dcells`; `cells` holds these scores. Add
-    to the gradients of all terms that follow the network."""
+    """Compute the gradients of the output of the network for one head, in `dcells`; `cells` holds this output. Add to
+    the gradients of all terms that follow the network.
+    """
     bring_tile_near(grads.dv, case.gv_row, tile.n, case.v_width)
     factor = finish_scores(head, terms, tile, case, scratch)
     transpose_operand(at(head.v, tile.j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, tile.n, case.v_width)
@@ -60,8 +61,9 @@ def _biases_backward(head, terms, grads, tile, case, cells, scratch):
 
 @inner
 def _products_backward(head, terms, grads, tile, case, scratch):
-    """Add the gradients of a head's queries and keys, and of all terms in its products; `dcells`: the gradient of the
-    products that the network reads. The products are recomputed in `cells` if they are needed."""
+    """Add the gradients of a head's queries and keys, and of all terms in its products. `dcells` holds the gradient of
+    the products that the network reads. The products are recomputed in `cells` if they are needed.
+    """
     d = case.width
     bring_tile_near(grads.dk, case.g_row, tile.n, d)
     if terms is None:

@@ -23,8 +23,9 @@ from fastpe.kernels.threads.team import on_team
 
 
 class OfCall(NamedTuple):
-    """One sample of a call, and its results. gradients: `inputs.Gradients`, None in the forward pass. Gradients that
-    are sums over queries have as many parts as there are tasks for a sample; `task` is the number of a part."""
+    """One sample of a call, and its results. gradients: `inputs.Gradients`, or None in the forward pass. A gradient
+    that is a sum over queries is computed in parts, one for each task of the sample; `task` is the number of the part.
+    """
 
     x: Any
     dropout: Any
@@ -51,7 +52,7 @@ def _head(source, h):
 
 @inner
 def _gradients_of(g, b, h, task, case):
-    """The gradients of one head; the gradients of keys and those over offsets start at the first key."""
+    """Return the gradients of one head. The gradients of keys and those over offsets start at the first key."""
     if g is None:
         return None
     n, m, d, dv, own = case.queries, case.keys, case.width, case.v_width, b * case.heads + h
@@ -87,7 +88,7 @@ def _forward(worker, counters, x, net, dropout, out, lse, case, layout, workspac
 
 @inner
 def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, layout, workspaces):
-    """Each task is every `parts`-th block of queries of a sample, with separate sums over queries."""
+    """Each task processes every `parts`-th block of queries of a sample, and has its own sums over queries."""
     n, blocks, task = case.queries, count_blocks(case.queries), next_task(counters)
     while task < case.batch * parts:
         b, weights = task // parts, net.units * case.heads * net.taps
@@ -104,13 +105,14 @@ def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, l
 
 @entry(label="attention through a network over scores")
 def forward(team, counters, x, net, dropout, out, lse, case, layout, workspaces):
-    """Fill out (B, H, N, Dv) and lse (B, H, N), except for padding queries. x: `Inputs`; net: `Net` with arrays in
-    place of pointers."""
+    """Fill out (B, H, N, Dv) and lse (B, H, N), except for padding queries. x: `Inputs`. net: `Net` with arrays in
+    place of pointers.
+    """
     on_team(team, _forward, (pointer(counters), x, net, dropout, out, lse, case, layout, workspaces))
 
 
 @entry(label="gradients of attention through a network over scores")
 def backward(team, counters, x, net, dropout, gradients, dnet, parts, case, layout, workspaces):
-    """Add to all gradients. Those of the network have one row for each task: (B * parts, ...)."""
+    """Add to all gradients. The gradients of the network have one row for each task: (B * parts, ...)."""
     rest = dropout, gradients, dnet, parts, case, layout, workspaces
     on_team(team, _backward, (pointer(counters), x, net, *rest))

@@ -70,8 +70,9 @@ def _make_biases(head, terms, net, tile, case, cells):
 
 @inner
 def make_scores(source, net, chunk, case, grids):
-    """Compute x, u and the scores of a chunk, including scores of hidden keys, before the terms that follow the
-    network."""
+    """Compute x, u and the scores of a chunk, also for hidden keys. The terms that follow the network are not added
+    here.
+    """
     column = column_of(chunk.x.j0, chunk)
     for h in range(case.heads):
         own, scratch = head_in(source, h), head_scratch(grids, h, grids.x, column, case)
@@ -95,8 +96,9 @@ def finish_scores(head, terms, tile, case, scratch):
 
 @inner
 def _choose_bases(source, i0, case):
-    """Choose the bases of the block of TILE_QUERIES queries that contains i0; all smaller blocks in it choose the same
-    bases."""
+    """Choose the bases of the block of TILE_QUERIES queries that contains i0. All smaller blocks inside this block get
+    the same bases.
+    """
     for h in range(case.heads):
         head = head_in(source, h).head
         first = i0 // TILE_QUERIES * TILE_QUERIES

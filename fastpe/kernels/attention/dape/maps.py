@@ -1,4 +1,4 @@
-"""The maps of a network over scores (`attention.dape`), and the products that are their gradients.
+"""The linear layers ("maps") of a network over scores (`attention.dape`), and the gradients of their weights.
 
     y[i, cell] = f( start + sum over taps and k of A[tap][i, k] x[k, cell + shift of the tap] )
 
@@ -44,7 +44,7 @@ _MANY, _FEWER, _SOME, _ONE, _WIDE = 6, 5, 4, 1, 2  # grids (_WIDE: vectors) of a
 
 @intrinsic
 def _leaky(typingctx, tile):
-    """lrelu of every element."""
+    """Return lrelu, the leaky ReLU, of every element."""
 
     def emit(context, b, signature, arguments):
         leak, kept = code.constant(tile.vector, LEAK), []
@@ -57,7 +57,7 @@ def _leaky(typingctx, tile):
 
 @intrinsic
 def _sloped(typingctx, tile, d, d_row, count):
-    """The tile times the slope of lrelu at D: 1 where D is positive, elsewhere LEAK."""
+    """Return the tile times the slope of lrelu at D. The slope is 1 where D is positive, and LEAK elsewhere."""
 
     def emit(context, b, signature, arguments):
         packed, start, d_row, count = arguments
@@ -73,7 +73,9 @@ def _sloped(typingctx, tile, d, d_row, count):
 
 @inner
 def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
-    """Compute one tile: `grids` grids of y, two vectors wide. strides: of A's rows, columns and taps."""
+    """Compute one register tile: `grids` grids of y, two vectors wide. strides: the strides of A's rows, columns and
+    taps.
+    """
     tile, count = tile_zeros(y, grids, _WIDE), _WIDE * lanes(y)
     if f in (FROM, BOTH):
         tile = tile_add(tile, d, GRID, count)
@@ -94,10 +96,10 @@ def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
 
 @inner
 def map_cells(a, strides, taps, depth, way, ones, x, y, grids, rows, columns, f, d):
-    """Compute `grids` grids y from `depth` grids x, in the columns columns[0] .. columns[1] - 1 of each row; both
+    """Compute `grids` grids y from `depth` grids x, in the columns columns[0] .. columns[1] - 1 of each row. Both
     numbers must be multiples of `column_step`.
 
-    way: 1, or -1 if taps are reversed, as in the adjoint map. ones: a row of ones. f, d: see `FROM`.
+    way: 1, or -1 if the order of the taps is reversed, as in the backward pass. ones: a row of ones. f, d: see `FROM`.
     """
     fewer, behind = -grids % _MANY, grids * GRID
     if fewer * _FEWER > grids:
@@ -131,8 +133,9 @@ def column_step(x):
 
 @inner
 def add_products(a, m, b, n, rows, columns, out):
-    """out[i, j] += the sum over cells of grid i of a times grid j of b, for i < m and j < n; rows and columns as for
-    `map_cells`."""
+    """out[i, j] += the sum over cells of grid i of a times grid j of b, for i < m and j < n. `rows` and `columns` are
+    as for `map_cells`.
+    """
     for i in range(0, m, 4):
         a0 = at(a, i * GRID)
         a1, a2, a3 = (

@@ -4,22 +4,22 @@ With the products C_h = s q_h k_h^T and the biases b_h of all heads, for every q
 
     x = [C_1 .. C_H, b_1 .. b_H],    u = lrelu(W1 x + b1),    S = C + b + W2 u
 
-W1 and W2 are T taps of a convolution along the keys. All else is as in any attention (`attention.score`): products with
-rows over offsets, `rectify` and gains are in C; `bias`, `values` and `scores` are in b; columns, the soft cap and the
-mask come after the network.
+W1 and W2 are convolutions along the keys, with T taps. The other terms of the score are as in `attention.score`:
+products with rows over offsets, `rectify` and gains are in C; `bias`, `values` and `scores` are in b; columns, the soft
+cap and the mask come after the network.
 
 In x, the entries of a head (C_h and b_h) are 0 where the key is hidden from that head. u is 0 where the key is hidden
-from all heads, but in causal attention not for keys after those that the query sees. After the last key x and u are 0,
-with one exception: in a causal model, u is also computed for as many keys after the last one as the taps reach
-(`Net.follow`), so that the outputs of the last tokens do not change when more tokens are appended.
+from all heads. Exception: in causal attention, u is not set to 0 for keys after those that the query sees. After the
+last key, x and u are 0, with one exception: in a causal model, u is also computed for as many keys after the last one
+as the taps reach (`Net.follow`), so that the outputs of the last tokens do not change when more tokens are appended.
 
 A block of at most ROWS queries processes its keys in chunks, with the cells of all heads in memory: a grid of ROWS x
 TILE_KEYS cells for C, b and the scores of each head, and for each unit, with rows as in `tile`. So each head's part of
 a chunk is an ordinary tile, with a separate workspace (`head_scratch`). The number of columns in use is limited, so
 that all grids fit into a core's second cache. With more queries in a block, a chunk would have fewer keys; with fewer
-queries, the gradients of keys and values would be read and written more often. With R the reach of the taps, u is
-computed for R more keys on either side of a chunk, and x for 2 R more keys. So the first key of a chunk is in column
-2 R of its row.
+queries, the gradients of keys and values would be read and written more often. Let R be the reach of the taps.
+Then u is computed for R more keys on either side of a chunk, and x for 2 R more keys. So the first key of a chunk is in
+column 2 R of its row.
 
 The backward pass recomputes x, u and the scores. The scores of a chunk also contribute to gradients of x and u beyond
 its edges. These contributions are computed with the chunk, which is possible because the slopes of u are known there
@@ -55,8 +55,8 @@ from fastpe.kernels.simd import at, lanes, load_first, maximum, put, region, sca
 
 MOST_TAPS = 63
 """The largest number of taps. With so many taps, 4 R columns belong to the edges of a chunk, and four keys are left."""
-_CELLS = np.int64(48)  # largest number of keys of a chunk, ...
-_FEW = np.int64(64)  # except that a block with at most this many keys is one chunk
+_CELLS = np.int64(48)  # the largest number of keys of a chunk; a block with at most _FEW keys is one chunk instead
+_FEW = np.int64(64)  # see `_CELLS`
 _BLOCKS = (TILE_QUERIES + ROWS - ONE) // ROWS  # number of blocks for TILE_QUERIES queries, which share their bases
 _NARROW = np.int64(3)  # reach up to which _CELLS includes the columns at the edges of a chunk
 _LEAD = np.int64(64)  # elements before the first grid, which taps and dropout may access
@@ -75,7 +75,7 @@ class Net(NamedTuple):
 
 
 class NetGradients(NamedTuple):
-    """Pointers to the network's gradients, to which kernels add: (T, W, 2 H), (W,) and (T, W, H)."""
+    """Pointers to the network's gradients: (T, W, 2 H), (W,) and (T, W, H). Kernels add to them."""
 
     into: Any
     bias: Any
@@ -98,7 +98,9 @@ _MAKERS: dict[type, Any] = {}
 
 
 def makes_heads(kind: type) -> Callable[[Any], Any]:
-    """Return a decorator that makes ``function(source, h)`` the implementation of `head_in` for tuples of this type."""
+    """Return a decorator that registers ``function(source, h)``: `head_in` calls it if `source` is a tuple of this
+    type.
+    """
 
     def registered(function: Any) -> Any:
         _MAKERS[kind] = function
@@ -156,8 +158,9 @@ def layout_for_dape(case: Case, table: np.ndarray, units: int, *, backward: bool
 
 
 class Grids(NamedTuple):
-    """Pointers to the regions of `DapeLayout`, and the `Scratch` that heads share, except for what `head_scratch`
-    replaces."""
+    """Pointers to the regions of `DapeLayout`, and the `Scratch` that all heads share. `head_scratch` replaces some
+    parts of it for each head.
+    """
 
     x: Any
     u: Any
@@ -183,8 +186,9 @@ def grids_of(workspace, layout):
 
 @inner
 def head_scratch(grids, h, cells, column, case):
-    """The `Scratch` of head h: its cells are in grid h of `cells`, and their gradients in grid h of `dx`, both from a
-    column on."""
+    """The `Scratch` of head h. From `column` on, its cells are in grid h of `cells`, and their gradients are in grid h
+    of `dx`.
+    """
     mixed, stats = at(grids.mixed, h * ROWS * case.v_width), at(grids.stats, h * 2 * TILE_QUERIES)
     place = h * GRID + column
     return with_cells(grids.scratch, at(cells, place), at(grids.dx, place), mixed, stats)
@@ -195,7 +199,7 @@ def head_scratch(grids, h, cells, column, case):
 
 
 class Block(NamedTuple):
-    """Queries, and the keys that any of them sees."""
+    """A block of m queries from i0 on, and the range low .. high - 1 of keys that any of them sees."""
 
     i0: int
     m: int
@@ -217,14 +221,15 @@ class Chunk(NamedTuple):
 
 @inner
 def count_blocks(n):
-    """The number of blocks for n queries. Each TILE_QUERIES queries are cut into equal blocks, and so are the remaining
-    ones."""
+    """The number of blocks for n queries. Every TILE_QUERIES queries are divided into equal blocks, and so are the
+    remaining queries.
+    """
     return n // TILE_QUERIES * _BLOCKS + (n % TILE_QUERIES + ROWS - ONE) // ROWS
 
 
 @inner
 def _size_of_blocks(first, n):
-    """The size of the blocks into which up to TILE_QUERIES queries from `first` on are cut."""
+    """The size of the blocks into which the queries from `first` on, at most TILE_QUERIES, are divided."""
     left = min(TILE_QUERIES, n - first)
     count = (left + ROWS - ONE) // ROWS
     return (left + count - ONE) // count
@@ -232,14 +237,14 @@ def _size_of_blocks(first, n):
 
 @inner
 def start_of_block(number, n):
-    """The first query of the block with this number; n: the number of all queries."""
+    """The first query of the block with this number. n: the number of all queries."""
     first = number // _BLOCKS * TILE_QUERIES
     return first + number % _BLOCKS * _size_of_blocks(first, n)
 
 
 @inner
 def end_of_block(i0, n):
-    """The query after the last one of the block that contains i0."""
+    """The query after the last query of the block that contains i0."""
     first = i0 // TILE_QUERIES * TILE_QUERIES
     rows = _size_of_blocks(first, n)
     return min(first + ((i0 - first) // rows + ONE) * rows, first + TILE_QUERIES, n)
@@ -247,8 +252,9 @@ def end_of_block(i0, n):
 
 @inner
 def block_of(source, i0, rows, case, grids):
-    """Return the block of at most `rows` queries from i0 on, without padding. Reset the sums and maxima of all
-    heads."""
+    """Return the block of at most `rows` queries from i0 on, without padding. Set the running sums and maxima of all
+    heads to zero.
+    """
     head = head_in(source, NONE).head
     m = max(NONE, min(rows, head.query_length - i0))
     for column in range(0, _CELLS, lanes(grids.ones)):
@@ -294,21 +300,21 @@ def column_of(key, chunk):
 
 @inner
 def _columns_between(low, high, chunk):
-    """The columns of the keys low .. high - 1."""
+    """Return the range of columns of the keys low .. high - 1."""
     first = max(NONE, min(column_of(low, chunk), chunk.cleared))
     return first, max(first, min(column_of(high, chunk), chunk.cleared))
 
 
 @inner
 def _columns(first, last, x):
-    """A range of columns that maps can process, which includes the columns from `first` to `last`."""
+    """Return a range of columns that `map_cells` can process and that includes the columns from `first` to `last`."""
     step = column_step(x)
     return first // step * step, (last + step - 1) // step * step
 
 
 @inner
 def clear_around(cells, grids, first, last, chunk):
-    """Set a row of `grids` grids to zero, except the columns from `first` to `last`."""
+    """In one row of each of `grids` grids, set all columns to zero except those from `first` to `last`."""
     for number in range(grids):
         row = at(cells, number * GRID)
         clear(row, first)
@@ -352,8 +358,9 @@ def _hide_masked(row, mask, n):
 
 @inner
 def _hide_units(source, net, u, chunk, case, scratch):
-    """Set u, or its gradients, to zero where a query does not see a key; in causal attention, only for keys before
-    those that the query sees."""
+    """Set u, or its gradients, to zero where a query does not see a key. In causal attention, this applies only to keys
+    before those that the query sees.
+    """
     head, (i0, m, _, _) = head_in(source, NONE).head, chunk.scores
     for i in range(m):
         low, high = visible(i0 + i, head, case)
@@ -369,7 +376,7 @@ def _hide_units(source, net, u, chunk, case, scratch):
 
 @inner
 def _mask_of_all(source, i, j0, n, case, out):
-    """Write the largest number that the mask of any head adds to `out`, for query i and each of n keys from j0 on."""
+    """For query i and each of n keys from j0 on, write to `out` the largest number that the mask of any head adds."""
     for h in range(case.heads):
         mask = mask_of_row(i, j0, head_in(source, h).head)
         for j in range(0, n, lanes(out)):
@@ -411,8 +418,9 @@ def _columns_of_scores(chunk, x):
 
 @inner
 def units_backward(source, net, dnet, chunk, case, grids):
-    """Compute the gradients of the argument of lrelu, in `du`, and add to those of W2 and b1. `dx` holds the gradients
-    of scores, 0 outside of the chunk."""
+    """Compute the gradients of the argument of lrelu, in `du`, and add to the gradients of W2 and b1. `dx` holds the
+    gradients of scores, which are 0 outside of the chunk.
+    """
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     map_cells(
         net.out, (net.taps, w * net.taps, ONE), net.taps, heads, -ONE, grids.ones, grids.dx, grids.du, w, m, whole,
@@ -429,7 +437,9 @@ def units_backward(source, net, dnet, chunk, case, grids):
 
 @inner
 def inputs_backward(source, net, dnet, chunk, case, grids):
-    """Compute the gradients of products and biases, in `dx`, where they replace those of scores; add to those of W1."""
+    """Compute the gradients of products and biases in `dx`, where they overwrite the gradients of scores. Add to the
+    gradient of W1.
+    """
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     if dnet.wanted:
         for tap in range(net.taps):

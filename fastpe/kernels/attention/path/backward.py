@@ -2,9 +2,9 @@
 
 A block of queries processes its keys once more, from near to far, and stores x as it is before every sub-tile. x cannot
 be computed backward, because a reflection with beta = 1 is a projection, which has no inverse. Then the block processes
-its keys from far to near. A tile's weights and the gradients of its scores are computed as without reflections. With x,
-r and t as in `path.content`, e the gradient of the content, y the gradient of x as it is after the sub-tile, and
-g_j = -beta_j u_j:
+its keys from far to near. A tile's weights and the gradients of its scores are computed as without reflections. x, r
+and t are as in `path.content`. Let e be the gradient of the content, y the gradient of x after the sub-tile, and
+g_j = -beta_j u_j. Then
 
     u_j = w_j . y + sum_n (e_n k_n . w_j + g_n w_n . w_j)      over the sub-tile's n < j
     dk_j = sum_i e_j x_j,   dw_j = sum_i (g_j x_j + r_j y_j),   dbeta_j = -sum_i t_j u_j
@@ -87,7 +87,7 @@ def head_backward(head, terms, grads, of_path, case, scratch):
 
 @inner
 def _rows_of_values(case):
-    """Number of rows of TILE_KEYS elements for the transposed values of a tile."""
+    """Return the number of rows, of TILE_KEYS elements each, for the transposed values of a tile."""
     return max(case.v_width, 16)
 
 
@@ -126,13 +126,13 @@ def _block_backward(head, terms, grads, of_path, i0, m, low, high, case, scratch
 
 @inner
 def _content_of(tile, case, own):
-    """The address of the stored content of a tile."""
+    """Return the address of the stored content of a tile."""
     return at(own.contents, tile * TILE_QUERIES * TILE_KEYS)
 
 
 @inner
 def _keep_lanes(x, beyond, count, d):
-    """Copy the first `count` lanes of x, to which a sub-tile does not apply, to `beyond`."""
+    """Copy the first `count` lanes of x to `beyond`. A sub-tile does not apply to these lanes."""
     for c in range(d):
         for i in range(0, count, lanes(x)):
             store(beyond, c * TILE_QUERIES + i, load(x, c * TILE_QUERIES + i))
@@ -141,7 +141,8 @@ def _keep_lanes(x, beyond, count, d):
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
     """Compute the gradient of the content, in `dcells`, from the content in `cells`. Add all gradients except those of
-    the rows and reflectors from which the content is computed."""
+    the queries, keys and reflectors from which the content is computed.
+    """
     factor = scores_of_content(head, terms, tile, True, case, scratch)
     recompute_weights(head, tile, factor, grads.lse, case, scratch)
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
@@ -159,8 +160,9 @@ def _scores_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, case, scratch):
-    """Move y past the sub-tile's keys; add to the gradients of these keys and of their reflections. visible: how many
-    of the keys may have a score."""
+    """Change y from before to after the sub-tile's keys, and add to the gradients of these keys and of their
+    reflections. visible: the number of these keys that may have a score.
+    """
     d, own = case.width, scratch.path
     lane, ahead = lanes_met(first, i0, NONE, head, own.x)
     n, queries, seen = lanes_of(m, own.x) - lane, m - lane, visible > 0
@@ -200,7 +202,7 @@ def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
-    """`_carry_back` for few keys; each key needs the results of all keys processed before it."""
+    """Do the work of `_carry_back` for few keys. Each key needs the results of all keys processed before it."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count):
@@ -218,7 +220,7 @@ def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _make_steps(along, beta, steps, n, count):
-    """Compute r, in `steps`, from t, in `along`."""
+    """Compute r (`steps`) from t (`along`)."""
     for j in range(count):
         far = splat(-get(beta, j))
         for i in range(0, n, lanes(along)):
@@ -243,7 +245,9 @@ def _with_steps(lanes_of_keys, own, m, count, queries):
 
 @inner
 def _add_to_reflectors(w, d, count, queries, back, steps, own, dw):
-    """Add a block's gradients of a sub-tile's reflectors, except those from the content."""
+    """Add to the gradients of a sub-tile's reflectors the part that a block of queries contributes, without the part
+    that comes through the content.
+    """
     pairs = own.pairs
     _with_steps(back, own, count, count, queries)
     for j in range(count):  # the factor of w_n in dw_j: g_j r_n for n > j, from x_j; r_j g_n for n < j, from y_j
@@ -257,7 +261,9 @@ def _add_to_reflectors(w, d, count, queries, back, steps, own, dw):
 
 @inner
 def _add_to_keys(k, w, count, visible, queries, dcontent, own, dk, dw, case):
-    """Add a block's gradients of a sub-tile's keys, and those of its reflectors from the content."""
+    """Add to the gradients of a sub-tile's keys the part that a block of queries contributes. Also add to the gradients
+    of its reflectors the part that comes through the content.
+    """
     d, pairs = case.width, own.pairs
     _with_steps(dcontent, own, visible, count, queries)
     for j in range(visible):  # only pairs with n > j contribute

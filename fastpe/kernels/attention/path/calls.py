@@ -40,7 +40,9 @@ def make_products(team, counters, x, case, workspaces):
 
 @inner
 def _head_gradients(g, head, case):
-    """The addresses of the gradients of one head. Heads that read the same keys have separate gradients of them."""
+    """The addresses of the gradients of one head. Query heads that read the same keys have separate gradients of the
+    keys.
+    """
     n, m, d, dv = case.queries, case.keys, case.width, case.v_width
     slots = SlotGradients(pointer(g.slots), pointer(g.places), NONE, head)
     return HeadGradients(
@@ -76,6 +78,7 @@ def _backward_worker(worker, counters, x, dropout, g, of_path, case, layout, wor
 
 @entry(label="the gradients of attention through reflections")
 def backward(team, counters, x, dropout, g, of_path, case, layout, workspaces):
-    """As `attention.calls.backward`, but in g the gradients of keys and values are (B, H, M, ...). of_path:
-    `PathGradients`."""
+    """Do the same as `attention.calls.backward`, but with gradients of keys and values (B, H, M, ...) in g. of_path:
+    `PathGradients`.
+    """
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, of_path, case, layout, workspaces))

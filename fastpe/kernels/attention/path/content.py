@@ -2,11 +2,11 @@
 
     content_ij = x_ij . k_j,   x_ii = q_i,   x_i,j-1 = x_ij + r_j w_j,   r_j = -beta_j t_j,   t_j = w_j . x_ij
 
-x_ij is the query i after the reflections of the tokens j + 1 .. i. q and k are content rows. All other parts of a tile
-are as without reflections: this content replaces that of `products.make_content`.
+x_ij is the query i after the reflections of the tokens j + 1 .. i. q and k are content rows. This content replaces the
+content that `products.make_content` computes; all other parts of a tile are as without reflections.
 
 A block of queries processes keys from near to far. x is stored transposed: its rows are channels, its columns (lanes)
-are queries. A tile of keys is divided into sub-tiles of SUBTILE keys. With x as it is before the sub-tile is processed,
+are queries. A tile of keys is divided into sub-tiles of SUBTILE keys. If x is the state before a sub-tile is processed,
 
     t_j = w_j . x + sum_n r_n w_j . w_n,   content_j = k_j . x + sum_n r_n k_j . w_n      over the sub-tile's n > j
 
@@ -60,7 +60,7 @@ GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a 
 
 @inner
 def path_of_head(path, b, h, case):
-    """The reflections of one head; None without reflections."""
+    """Return the reflections of one head, or None without reflections."""
     if path is None:
         return None
     token = b * path.of_sample + h * path.of_head
@@ -74,8 +74,9 @@ def path_of_head(path, b, h, case):
 
 @inner
 def subtile_products(w, k, k_row, d, count, columns, products):
-    """Compute W W^T of a sub-tile, and the part of K W^T above the diagonal, with 0 in the rest. columns: scratch
-    memory for D SUBTILE elements."""
+    """Compute W W^T of a sub-tile, and the part of K W^T above the diagonal; the other entries of K W^T are set to 0.
+    columns: scratch memory for D SUBTILE elements.
+    """
     transpose(w, d, columns, SUBTILE, count, d)
     own = at(products, OF_PAIR)
     float_gemm(
@@ -93,14 +94,15 @@ def subtile_products(w, k, k_row, d, count, columns, products):
 
 @inner
 def keys_reflecting(queries_end, head):
-    """The end of the range of keys that reflect a block's last query; queries_end: the query after that one."""
+    """The end of the range of keys that reflect a block's last query. queries_end: the query after the last one."""
     return min(queries_end + head.visibility.start, head.key_length)
 
 
 @inner
 def keys_met(path, queries_end, low, high, head):
-    """The end of the range of keys that a block processes, if its queries see keys in low .. high - 1. With
-    reflections, the block processes all keys up to its last query."""
+    """Return the end of the range of keys that a block processes, if its queries see keys in low .. high - 1. With
+    reflections, the block processes all keys up to its last query.
+    """
     if path is None:
         return high
     return max(keys_reflecting(queries_end, head), high) if low < high else high
@@ -108,16 +110,17 @@ def keys_met(path, queries_end, low, high, head):
 
 @inner
 def lanes_of(m, like):
-    """Number of lanes for m queries."""
+    """Return the number of lanes for m queries."""
     group = GROUP * lanes(like)
     return (m + group - 1) // group * group
 
 
 @inner
 def lanes_met(first, i0, begin, head, like):
-    """Return the first of the block's lanes, from `begin` on, to which a sub-tile applies; and the position of the
-    sub-tile's first key relative to the query of that lane. The position is at least -SUBTILE, because vectors count
-    lanes in 32 bits."""
+    """Return two numbers: the first of the block's lanes, from `begin` on, to which a sub-tile applies, and the
+    position of the sub-tile's first key relative to the query of that lane. The position is at least -SUBTILE, because
+    vectors count lanes in 32 bits.
+    """
     group, ahead = GROUP * lanes(like), first - (i0 + head.visibility.start)
     lane = max(ahead // group * group, begin)
     return lane, max(ahead - lane, -SUBTILE)
@@ -125,7 +128,7 @@ def lanes_met(first, i0, begin, head, like):
 
 @inner
 def to_lanes(rows, row, m, d, columns, columns_row):
-    """columns (D, lanes) = rows (m, D) transposed, with zeros in the lanes after the rows."""
+    """Write the transpose of rows (m, D) to columns (D, lanes), with zeros in the lanes after the rows."""
     width, after = lanes(columns), lanes_of(m, columns)
     if m < after:
         for c in range(d):
@@ -146,7 +149,7 @@ def product(a, a_row, a_col, b, c, n, m, depth, mode):
 
 @inner
 def scores_of_content(head, terms, tile, back, case, scratch):
-    """As `score.make_scores`, from the content in `cells`."""
+    """Do the same as `score.make_scores`, starting from the content in `cells`."""
     if terms is None:
         return head.scale
     table = head.table
@@ -180,8 +183,9 @@ def start_path(path, head, i0, m, case, scratch):
 
 @inner
 def make_tile_content(path, head, tile, low, seen, case, scratch):
-    """Compute the content of the tile's keys from `low` on, in `cells`, if they are `seen`. Move x past all of these
-    keys, and past later keys of the tile, which reflect. Do nothing without reflections."""
+    """Compute the content of the tile's keys from `low` on, in `cells`, if they are `seen`. Apply the reflections of
+    these keys to x, and those of later keys of the tile. Do nothing without reflections.
+    """
     if path is None:
         return
     i0, m, j0, n = tile
@@ -237,7 +241,7 @@ def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along,
 
 @inner
 def _carry(products, beta, along, steps, n, count, ahead):
-    """Overwrite the products w_j . x, in `along`, with t_j = w_j . x_j; compute r, in `steps`."""
+    """On entry, `along` holds the products w_j . x. Overwrite them with t_j = w_j . x_j, and compute r in `steps`."""
     for first in range((count - 1) // CHAIN * CHAIN, -1, -CHAIN):
         end = min(first + CHAIN, count)
         t, r = at(along, first * TILE_QUERIES), at(steps, first * TILE_QUERIES)
@@ -250,7 +254,7 @@ def _carry(products, beta, along, steps, n, count, ahead):
 
 @inner
 def _carry_chain(products, beta, along, steps, n, count, ahead):
-    """`_carry` for few keys; each key needs the results of all keys processed before it."""
+    """Do the work of `_carry` for few keys. Each key needs the results of all keys processed before it."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count - 1, -1, -1):
@@ -271,7 +275,7 @@ def _carry_chain(products, beta, along, steps, n, count, ahead):
 
 @inner
 def _row_of(d):
-    """Number of elements between the rows x of queries: whole vectors."""
+    """Return the number of elements between the rows x of queries, rounded up to whole vectors."""
     return (d + 15) // 16 * 16
 
 
@@ -288,7 +292,9 @@ def _reflect_and_multiply(x, d, far, behind, w, k):
 
 @inlined
 def _reflect(x, d, far, behind, w):
-    """As `_reflect_and_multiply`, for a key that is not seen."""
+    """Do the same as `_reflect_and_multiply` for a key that is not seen: return only the product of the
+    new x with w.
+    """
     factor, of_w = splat(far), zeros(x)
     for c in range(0, d, lanes(x)):
         row = fma(factor, load_first(behind, c, d - c), load(x, c))
@@ -299,7 +305,9 @@ def _reflect(x, d, far, behind, w):
 
 @inner
 def _row_content(path, head, x, step, cells, j0, first, last, shown, case):
-    """One query processes the keys first .. last - 1, and sees those before `shown`. step: r of the key after them."""
+    """Process the keys first .. last - 1 for one query, which sees the keys before `shown`. step: r of the key after
+    them.
+    """
     d, far = case.width, get(step, 0)
     behind = at(path.w, (last if far != 0.0 else first) * d)
     for j in range(last - 1, max(first, shown) - 1, -1):

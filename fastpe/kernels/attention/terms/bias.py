@@ -20,7 +20,7 @@ def add_bias(head, tile, case, cells):
 
 @inner
 def bias_backward(head, grads, tile, case, dcells):
-    """Add the gradient of the bias; dcells is unchanged."""
+    """Add to the gradient of the bias. `dcells`, the gradient of the cells, is not changed."""
     if wants_gradient(head.table, BIAS):
         target = at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0)
         sum_by_offset(dcells, target, tile.m, tile.n)
@@ -28,7 +28,7 @@ def bias_backward(head, grads, tile, case, dcells):
 
 @inner
 def add_offsets(cells, bias, m, n):
-    """cells += bias; bias: a pointer to the bias of the tile's entry (0, 0)."""
+    """cells += bias, where `bias` points to the bias of the tile's entry (0, 0)."""
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(bias, -i)
         for j in range(0, n, lanes(cells)):

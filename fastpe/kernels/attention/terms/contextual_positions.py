@@ -68,7 +68,7 @@ _WHOLE, _REST, _LAST, _SLOPE = (np.int64(number) for number in range(4))
 
 @inner
 def counts_keys(head, terms):
-    """Whether keys are counted."""
+    """Whether the call counts keys, as it does with the slot `counts`."""
     if terms is None:
         return False
     return bool(has_slot(head.table, COUNTS))
@@ -76,14 +76,14 @@ def counts_keys(head, terms):
 
 @inner
 def running_counts_of(counts, table, b, h, case):
-    """Return the running counts of one head, if keys are counted."""
+    """Return the running counts of one head. Without `counts`, the result has no elements."""
     size = case.queries * RUNNING_COUNT * table[COUNTS, GIVEN]
     return part(pointer(counts), (b * case.heads + h) * size, size)
 
 
 @inner
 def start_running_counts(head, terms, i0, m, case):
-    """Reset the counts before the first tile of m queries."""
+    """Set the counts of m queries to 0 before their first tile."""
     if counts_keys(head, terms):
         running_counts = at(head.running_counts, i0 * RUNNING_COUNT)
         clear(running_counts, m * RUNNING_COUNT)
@@ -137,7 +137,7 @@ def _sum_of_vector(gates, j):
 
 @inlined
 def _gate_row(row, gates, mask, first, end):
-    """Compute the gates of a row, 0 for hidden keys, and return their sum. mask: None if there is no mask."""
+    """Compute the gates of a row, and return their sum. Hidden keys have the gate 0. mask: None if there is no mask."""
     width, none, one, found = lanes(row), zeros(row), splat(scalar(row, 1.0)), 0.0
     for j in range(first // width * width, end, width):
         g = hide(_sigmoid(load(row, j), one), j, first, end, none, width)
@@ -150,9 +150,10 @@ def _gate_row(row, gates, mask, first, end):
 
 @inner
 def _tally(own, found, top, back):
-    """Add `found`, the sum of the gates of a tile's row, to the running count of the row, or subtract it if `back`.
+    """Add `found`, the sum of the gates of a tile's row, to the running count of the row. If `back`, subtract it.
 
-    Return the count of all keys nearer than the tile: an integer of 0 .. top, and the remainder; both are 0 for NaN.
+    Return the count of all keys nearer than the tile in two parts: an integer in 0 .. top, and the remainder. Both are
+    0 if the count is NaN.
     """
     whole, rest = np.float64(get(own, _WHOLE)), np.float64(get(own, _REST))
     far = rest - found if back else rest + found
@@ -171,8 +172,8 @@ def _place_row(gates, places, wholes, whole, rest, top, first, end):
     """Compute the clamped counts of the entries of a row: an integer for each vector of entries, and a remainder for
     each entry.
 
-    whole, rest: the count before the nearest entry. Return the first and the last row of `counts` that the entries
-    read.
+    whole, rest: the two parts of the count before the nearest entry. Return the first and the last row of `counts` that
+    the entries use.
     """
     if end <= first:
         return top, NONE
@@ -195,7 +196,9 @@ def _place_row(gates, places, wholes, whole, rest, top, first, end):
 
 @inner
 def _make_z(head, terms, tile, low, wide, case, scratch):
-    """Compute z of the tile's queries and `wide` vectors from `low` on."""
+    """Compute z, the products of the tile's queries with vectors of `counts`, for `wide` vectors from
+    vector `low` on.
+    """
     z, row, d = scratch.count_scores, _row_of_counts(head.table), case.width
     q, columns = at(head.q, tile.i0 * case.q_row), scratch.count_columns
     vectors = at(floats_of(head.table, COUNTS, terms, z), low * d)
@@ -210,7 +213,7 @@ def _make_z(head, terms, tile, low, wide, case, scratch):
 
 @inner
 def _look_up(row, places, wholes, z, low, first, end):
-    """Add to each entry of a row z at its count, interpolated; `z` starts at the count `low`."""
+    """Add to each entry of a row the value of z at its count, interpolated. `z` starts at the count `low`."""
     for j in range(first, end):
         place = get(places, j)
         steps = np.int64(place)
@@ -221,7 +224,7 @@ def _look_up(row, places, wholes, z, low, first, end):
 
 @inner
 def add_counts(head, terms, tile, back, case, scratch):
-    """Compute S from u, in `cells`; gates and counts are kept for `counts_backward`."""
+    """On entry, `cells` holds u. Compute S in its place. Gates and counts are kept for `counts_backward`."""
     if not has_slot(head.table, COUNTS):
         return
     i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, has_slot(head.table, MASK)
@@ -267,7 +270,7 @@ def _add_everywhere(row, number, first, end):
 
 @inner
 def _row_backward(own, row, gates, places, wholes, z, dz, low, first, end):
-    """Overwrite e with du in `row`, and add to dz, which starts, like z, at the count `low`."""
+    """Overwrite e with du in `row`, and add to dz. Both z and dz start at the count `low`."""
     for j in range(first, end):
         place, e = get(places, j), get(row, j)
         steps = np.int64(place)
@@ -296,8 +299,9 @@ def _sum_of_row(row, first, end):
 
 @inner
 def counts_backward(head, terms, grads, tile, case, scratch):
-    """Overwrite the gradients of S in `dcells` with those of u, and add the gradients of queries and of the vectors. It
-    must be the key block's turn."""
+    """Overwrite the gradients of S in `dcells` with those of u, and add the gradients of queries and of the vectors.
+    Call this only when it is the key block's turn.
+    """
     if not has_slot(head.table, COUNTS):
         return
     i0, m, j0, _ = tile

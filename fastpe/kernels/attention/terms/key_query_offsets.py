@@ -51,7 +51,7 @@ COLUMN_SLOTS = ("key_offset", "key_slope", "query_slope")
 
 
 class Columns(NamedTuple):
-    """The columns of a call, flattened; missing ones are placeholders of the right type."""
+    """The columns (see above) of a call, flattened. A column that is not given has a placeholder of the right type."""
 
     key_offset: np.ndarray  # float64
     key_slope: np.ndarray
@@ -73,8 +73,9 @@ class HeadColumns(NamedTuple):
 
 
 class ColumnGradients(NamedTuple):
-    """The gradients of the columns, (B, H, M or N) each; placeholders if they are not requested. For one head, the
-    gradients for keys start at the first key of a key block."""
+    """The gradients of the columns, (B, H, M or N) each, with placeholders for those that are not requested. For one
+    head, the gradients for keys start at the first key of a key block.
+    """
 
     dkey_offset: np.ndarray
     dkey_slope: np.ndarray
@@ -83,7 +84,7 @@ class ColumnGradients(NamedTuple):
 
 @inner
 def columns_of(columns, table, b, h, case):
-    """Return the columns of one head; None if no code for columns is compiled (`inputs.terms_of`)."""
+    """Return the columns of one head, or None if kernels are compiled without code for columns (`inputs.terms_of`)."""
     if columns is None:
         return None
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -105,7 +106,7 @@ def has_columns(table):
 
 @inner
 def column_gradients(gradients, head, j0, keys, case):
-    """Return the gradients of one head; those for keys are cut to the `keys` keys from j0 on."""
+    """Return the addresses of the gradients of one head. Those for keys are limited to the `keys` keys from j0 on."""
     if gradients is None:
         return None
     queries = case.queries
@@ -118,7 +119,7 @@ def column_gradients(gradients, head, j0, keys, case):
 
 @inner
 def columns_from_key(columns, j0):
-    """Return the gradients of one head; those for keys start at key j0."""
+    """Return the gradients of one head, with the gradients for keys starting at key j0."""
     if columns is None:
         return None
     return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
@@ -126,7 +127,7 @@ def columns_from_key(columns, j0):
 
 @inner
 def choose_base(columns, table, i0, low, high, case):
-    """Choose the base of the block of queries from i0 on, which see only the keys low .. high - 1."""
+    """Choose the base of the block of queries from i0 on. These queries see only the keys low .. high - 1."""
     if columns is None:
         return
     if not has_slot(table, KEY_OFFSET):
@@ -143,7 +144,9 @@ def choose_base(columns, table, i0, low, high, case):
 
 @inner
 def with_columns(columns, factor, head, tile, case, scratch):
-    """Add the columns to the scores, which on entry are cells times `factor`; return the new factor of the cells."""
+    """Add the columns to the scores. Before, the scores are cells times `factor`; return the new factor
+    of the cells.
+    """
     if columns is None:
         return factor
     if not has_columns(head.table):
@@ -193,8 +196,9 @@ def _add_slopes(columns, head, tile, cells):
 
 @inner
 def columns_backward(columns, grads, head, tile, scratch):
-    """Add the gradients of key_offset and key_slope, and leave the tile's part of the gradient of query_slope in
-    `stats`. `dcells` holds the gradients of the scores."""
+    """`dcells` holds the gradients of the scores. Add to the gradients of key_offset and key_slope, and leave the
+    tile's part of the gradient of query_slope in `stats`.
+    """
     if columns is None:
         return
     if not has_columns(head.table):
@@ -224,7 +228,9 @@ def columns_backward(columns, grads, head, tile, scratch):
 
 @inner
 def add_query_slopes(columns, grads, table, tile, scratch):
-    """Add what `columns_backward` left in `stats` to the gradient of query_slope; it must be the key block's turn."""
+    """Add the sums that `columns_backward` left in `stats` to the gradient of query_slope. Call this only when it is
+    the key block's turn.
+    """
     if columns is None:
         return
     if wants_gradient(table, QUERY_SLOPE):
@@ -233,8 +239,9 @@ def add_query_slopes(columns, grads, table, tile, scratch):
 
 @inner
 def tail_of_keys(columns, table, tile, number, ahead, case):
-    """Return what the offsets of the keys in a tile and of all keys beyond it add to the bound of their scores: see the
-    docstring of `kernels.attention`."""
+    """Return the term of the bound of scores that comes from the key offsets of the keys in a tile and of all keys
+    beyond it: see the docstring of `kernels.attention`.
+    """
     if columns is None:
         return 0.0
     if not has_slot(table, KEY_OFFSET):

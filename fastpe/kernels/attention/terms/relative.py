@@ -29,7 +29,9 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 class Offsets(NamedTuple):
-    """An array with a vector for each offset, and a tile that reads it. first: the offset of its entry (0, 0)."""
+    """An array with a vector for each offset, and the tile that reads it. first: the offset of the
+    tile's entry (0, 0).
+    """
 
     rel: int  # pointer
     reach: int
@@ -43,7 +45,7 @@ class Offsets(NamedTuple):
 
 @inner
 def offsets_of(terms, slot, head, tile, case, scratch):
-    """Return the array of a slot, for a tile."""
+    """Return the array of a slot, in the form in which a tile reads it."""
     rel = floats_of(head.table, slot, terms, scratch.band)
     reach, first = rows_of(head.table, slot) // 2, first_offset(head, tile)
     width = case.v_width if slot == REL_VALUE else case.width
@@ -57,7 +59,7 @@ def _row_of(offset, reach):
 
 @inner
 def clipped_row(offsets):
-    """Return the row that all entries of the tile read, or -1 if they read several."""
+    """Return the row that all entries of the tile read, or -1 if they read several rows."""
     first, reach = offsets.first, offsets.reach
     if first - (offsets.m - 1) >= reach:
         return 2 * reach
@@ -77,8 +79,9 @@ def _beyond_reach(offsets, i):
 
 @inner
 def _collect_rows(offsets, transposed):
-    """Copy the rows that the tile reads, from offset first - (m - 1) on, to `rows`: (m + n - 1, width), or the
-    transpose."""
+    """Copy the rows that the tile reads, from offset first - (m - 1) on, to `rows`, (m + n - 1, width). If
+    `transposed`, write the transpose.
+    """
     rel, reach, width, first, m, n, _, rows = offsets
     for t in range(m + n - 1):
         source = at(rel, _row_of(first - (m - 1) + t, reach) * width)
@@ -124,7 +127,7 @@ def _cells_into_band(cells, band, m, n, by_key):
 
 @inner
 def _row_sums(x, x_row, offsets, i, by_key):
-    """band[j] = x_i . rel[o], or x_j . rel[o] if `by_key`, for query i."""
+    """For query i, band[j] = x_i . rel[o], or x_j . rel[o] if `by_key`, where o is the offset of key j and query i."""
     rel, reach, width, first, _, n, sums, _ = offsets
     low, high = _beyond_reach(offsets, i)
     last, near = at(rel, 2 * reach * width), at(rel, _row_of(first + low - i, reach) * width)
@@ -148,7 +151,7 @@ def _fill(y, value, n):
 
 @inner
 def relative_scores(x, x_row, offsets, cells, by_key):
-    """cells[i, j] += x_i . rel[o], or x_j . rel[o] if `by_key`."""
+    """cells[i, j] += x_i . rel[o], or x_j . rel[o] if `by_key`, where o is the offset of key j and query i."""
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = clipped_row(offsets)
@@ -173,7 +176,7 @@ def relative_scores(x, x_row, offsets, cells, by_key):
 
 @inner
 def relative_mix(cells, offsets, y, y_row, by_key):
-    """y_i += sum_j cells[i, j] rel[o]; or, if `by_key`, y_j += the sum over i."""
+    """y_i += sum_j cells[i, j] rel[o], where o is the offset of key j and query i. If `by_key`: y_j += sum_i."""
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = clipped_row(offsets)
@@ -195,7 +198,7 @@ def relative_mix(cells, offsets, y, y_row, by_key):
 
 @inner
 def relative_gradient(cells, x, x_row, drel, offsets, by_key):
-    """drel[o] += the sum of cells[i, j] x_i, or cells[i, j] x_j if `by_key`."""
+    """drel[o] += the sum of cells[i, j] x_i (or x_j if `by_key`) over all entries whose offset is o."""
     _, reach, width, first, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = clipped_row(offsets)
@@ -213,7 +216,7 @@ def relative_gradient(cells, x, x_row, drel, offsets, by_key):
 
 @inner
 def _row_scores(x, factors, k, k_row, n, width, own, out):
-    """Compute the products of one query, times the factors, with n keys; own: scratch memory for a row."""
+    """Compute the products of one query, multiplied by the factors, with n keys. own: scratch memory for a row."""
     for d in range(0, width, lanes(own)):
         store_first(own, d, load_first(x, d, width - d) * load_first(factors, d, width - d), width - d)
     dots(own, k, k_row, n, width, out)
@@ -221,7 +224,9 @@ def _row_scores(x, factors, k, k_row, n, width, own, out):
 
 @inner
 def channel_scores(q, q_row, k, k_row, offsets, own, cells):
-    """cells[i, j] = sum_d q_id k_jd rel[o, d]; own: scratch memory for a row."""
+    """cells[i, j] = sum_d q_id k_jd rel[o, d], where o is the offset of key j and query i. own: scratch memory for a
+    row.
+    """
     rel, reach, width, first, m, n, _, _ = offsets
     for i in range(m):
         x, row, (low, high) = at(q, i * q_row), at(cells, i * TILE_KEYS), _beyond_reach(offsets, i)
@@ -240,7 +245,7 @@ def channel_scores(q, q_row, k, k_row, offsets, own, cells):
 
 @inner
 def channel_gradients(cells, q, q_row, k, k_row, offsets, dq, dk, drel, wants_rel):
-    """Add the gradients of `channel_scores`; cells: the gradient of its result."""
+    """Add the gradients of the queries, keys and array of `channel_scores`. cells: the gradient of its result."""
     rel, reach, width, first, m, n, _, _ = offsets
     for i in range(m):
         for j in range(n):

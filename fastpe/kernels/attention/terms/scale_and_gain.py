@@ -33,8 +33,9 @@ def scale_products(head, terms, tile, case, cells):
 
 @inner
 def scale_products_backward(head, terms, grads, tile, case, scratch):
-    """Overwrite the gradient of the result of `scale_products` in `dcells` with the gradient of its input (`raw`), and
-    add the other gradients."""
+    """`dcells` holds the gradient of the result of `scale_products`. Overwrite it with the gradient of the input, which
+    is in `raw`, and add the other gradients.
+    """
     _, m, _, n = tile
     rectify, has_gain, wants_gain = case.options.rectify, has_slot(head.table, GAIN), wants_gradient(head.table, GAIN)
     gain = at_offset(floats_of(head.table, GAIN, terms, scratch.dcells), tile, case)
@@ -63,7 +64,7 @@ def scale_products_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def scale_backward(head, terms, tile, scratch):
-    """Multiply dcells by the scale, if only the scale is applied between products and scores."""
+    """Multiply dcells by the scale, for calls in which only the scale is applied between products and scores."""
     _scale_cells(scratch.dcells, head.scale, False, scratch.dcells, False, tile.m, tile.n)
 
 

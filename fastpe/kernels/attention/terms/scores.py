@@ -17,7 +17,7 @@ def add_scores(head, terms, tile, case, cells):
 
 @inner
 def slot_scores_backward(head, grads, tile, case, dcells):
-    """Add the gradient of the slot, which is the gradient of cells; dcells is unchanged."""
+    """Add to the gradient of the slot, which is the gradient of the cells. `dcells` is not changed."""
     if wants_gradient(head.table, SCORES):
         target = at(gradient_of(grads.whole, SCORES), tile.i0 * case.keys + tile.j0)
         add_cells(target, case.keys, dcells, TILE_KEYS, tile.m, tile.n)

@@ -68,7 +68,7 @@ def cap_row(scores, cap, n):
 
 @inner
 def cap_cells(cells, slopes, cap, m, n, keeps):
-    """cells = cap tanh(cells / cap); if `keeps`, the derivative is written to `slopes`."""
+    """cells = cap tanh(cells / cap). If `keeps`, write the derivative to `slopes`."""
     one, near = splat(scalar(cells, 1.0)), splat(scalar(cells, _NEAR))
     most, inverse = splat(scalar(cells, cap)), splat(scalar(cells, np.float64(1.0) / cap))
     for i in range(m):
@@ -82,7 +82,7 @@ def cap_cells(cells, slopes, cap, m, n, keeps):
 
 @inner
 def cap_cells_backward(cells, slopes, m, n):
-    """Overwrite the gradient of the result of `cap_cells`, in `cells`, with the gradient of its input."""
+    """`cells` holds the gradient of the result of `cap_cells`. Overwrite it with the gradient of the input."""
     for i in range(m):
         row, slope = at(cells, i * TILE_KEYS), at(slopes, i * TILE_KEYS)
         for j in range(0, n, lanes(cells)):

@@ -20,7 +20,7 @@ def add_values(head, terms, tile, case, cells):
 
 @inner
 def values_backward(head, terms, grads, tile, case, dcells, scratch):
-    """Add the gradient of the values; dcells is unchanged."""
+    """Add to the gradient of the values. `dcells`, the gradient of the cells, is not changed."""
     if wants_gradient(head.table, VALUES):
         index = at(integers_of(head.table, INDEX, terms), tile.i0 * case.keys + tile.j0)
         count = rows_of(head.table, VALUES)

@@ -61,8 +61,8 @@ def product_into(
     c: Array, a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None,
     isa: Isa | None = None, times: int = 1, memory: Array | None = None, packed_rows: int = 0,
 ) -> None:  # fmt: skip
-    """Compute c = f(start + a b) for float32 matrices a (m, k), plain or transposed, and b (k, n), which are rounded to
-    bfloat16; mode as in `kernels.products.float_gemm`.
+    """Compute c = f(start + a b) for float32 matrices a (m, k) and b (k, n), which are rounded to bfloat16. a may be
+    stored transposed. `mode` is as in `kernels.products.float_gemm`.
 
     d, e: (m, n) or (1, n). isa: by default the fastest instruction set. memory: MEMORY elements. packed_rows: if b is
     packed, the number of rows of the packed matrix, of which the first k rows and n columns are used.
@@ -77,7 +77,7 @@ def product_into(
 def product(
     a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None, isa: Isa | None = None
 ) -> Array:
-    """As `product_into`, with a new array as the result."""
+    """Return the result of `product_into` in a new array."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
     product_into(c, a, b, mode, d, e, isa)
     return c

@@ -73,7 +73,7 @@ _START, _END = np.int64(FROM | PLUS | ONTO), np.int64(RELU | WHERE_POSITIVE)
 
 @inner
 def _finish(sums, c, c_row, rows, mode, d, d_row, e, e_row):
-    """C = f(start + sums), for a block that has all its columns."""
+    """C = f(start + sums), for a block of which all columns are inside the matrix."""
     for i in range(rows):
         own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         for j in range(0, PANEL_COLUMNS, lanes(sums)):
@@ -91,7 +91,7 @@ def _finish(sums, c, c_row, rows, mode, d, d_row, e, e_row):
 
 @inner
 def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
-    """As `_finish`, for a block that has only its first `columns` columns."""
+    """Do the same as `_finish`, for a block that has only its first `columns` columns."""
     for i in range(rows):
         own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         for j in range(0, columns, lanes(sums)):
@@ -196,7 +196,7 @@ def _slab(isa, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
 
 @inner
 def rounded_gemm(isa, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
-    """As `kernels.products.gemm.gemm`; memory: MEMORY elements."""
+    """Do the same as `kernels.products.gemm.gemm`, with rounded operands. memory: MEMORY elements."""
     parts, first, k = mode & ~(_START | _END), mode & _START, np.int64(0)
     begin(isa)
     while True:
@@ -218,5 +218,5 @@ def rounded_gemm(isa, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
 
 @inner
 def rounded_turn(isa, memory, source, source_row, target, target_row, m, n):
-    """As `kernels.products.gemm.transpose_operand`; memory: MEMORY elements."""
+    """Do the same as `kernels.products.gemm.transpose_operand`, with a packed result. memory: MEMORY elements."""
     pack_transpose(isa, source, source_row, m, n, part(memory, _AT_SPARE, SLAB), target)

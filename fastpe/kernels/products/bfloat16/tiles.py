@@ -68,7 +68,7 @@ def _words_at_once(b, kind, x, y):
 
 @intrinsic
 def words_along(typingctx, x, y, isa):
-    """The words (x0, x1), (x2, x3), ..., then (y0, y1), (y2, y3), ..."""
+    """Return the words (x0, x1), (x2, x3), ..., then (y0, y1), (y2, y3), ..."""
 
     def emit(context, b, signature, arguments):
         first, second, _ = arguments
@@ -83,7 +83,7 @@ def words_along(typingctx, x, y, isa):
 
 @intrinsic
 def words_across(typingctx, x, y, isa):
-    """The words (x0, y0), (x1, y1), ..."""
+    """Return the words (x0, y0), (x1, y1), ..."""
 
     def emit(context, b, signature, arguments):
         first, second, _ = arguments
