@@ -13,6 +13,7 @@ from .encodings import encodings
 from .evaluate import evaluate
 from .export import export
 from .generate import generate
+from .inspect import inspect
 from .output import Commands
 from .reproduce import reproduce
 from .show import show
@@ -23,7 +24,7 @@ from .train import train
 GROUPS = {
     "Start here": (encodings, train, compare),
     "Encodings": (show, atlas, check),
-    "Training": (tasks, evaluate, generate, export),
+    "Training": (tasks, evaluate, inspect, generate, export),
     "Studies": (merge, report),
     "Theory and paper": (theory, reproduce),
     "Maintenance": (doctor, bench),

@@ -32,6 +32,7 @@ The small transformer
     to_hf, load_hf              write and read models in the format of Hugging Face's transformers
     length_curve, receptive_field
                                 measurements on a text: the loss by length; how far back a model looks
+    inspect                     what heads attend to, which frequencies they use, what changes of positions do
     compare, load_study         compare encodings on tasks, over seeds, with statistics; read a finished study
     fastpe.tasks                the tasks for training
 
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from fastpe.reference import attention_scores
     from fastpe.training.config import TrainConfig
     from fastpe.training.evaluation import evaluate
+    from fastpe.training.inspection import inspect
     from fastpe.training.length_curve import length_curve
     from fastpe.training.logging import CsvLog, TensorBoardLog
     from fastpe.training.loop import train
@@ -127,6 +129,7 @@ _HOME = {
     "to_hf": "fastpe.huggingface.export",
     "load_hf": "fastpe.huggingface.loading",
     "length_curve": "fastpe.training.length_curve",
+    "inspect": "fastpe.training.inspection",
     "receptive_field": "fastpe.training.receptive_field",
     "compare": "fastpe.experiments.compare",
     "load_study": "fastpe.experiments.existing_runs",
@@ -148,8 +151,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
     "angles", "temperatures", "heads",
     "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "CsvLog", "TensorBoardLog", "evaluate",
-    "load", "Banded", "to_hf", "load_hf", "length_curve", "receptive_field", "compare", "load_study", "tasks",
-    "theory", "reference",
+    "load", "Banded", "to_hf", "load_hf", "length_curve", "receptive_field", "inspect", "compare", "load_study",
+    "tasks", "theory", "reference",
 ]  # fmt: skip
 
 

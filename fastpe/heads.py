@@ -2,6 +2,8 @@
 
     head_scores         previous token, duplicate, induction, sink, distance and entropy, from attention weights
     frequency_use       how much each pair of rotated channels can contribute to the score
+    frequency_share     how much each pair of rotated channels contributes to the variance of scores over keys
+    position_share      the share of the variance of scores that the distance explains
 
 The functions take arrays, whatever model they come from: weights of `fastpe.attention_scores`, or queries and keys.
 `fastpe.torch.head_scores` and `fastpe.torch.frequency_use` take a Hugging Face model.
@@ -13,7 +15,7 @@ The functions take arrays, whatever model they come from: weights of `fastpe.att
 (1.0, 0.291667)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from fastpe.base.validation import real, whole
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["frequency_use", "head_scores"]
+__all__ = ["frequency_share", "frequency_use", "head_scores", "position_share"]
 
 SCORES = ("previous", "duplicate", "induction", "sink", "distance", "entropy")
 """The names of the scores."""
@@ -177,6 +179,124 @@ def frequency_use(q: Any, k: Any, *, rotated: int, pairs: str = "interleaved", s
     >>> frequency_use(q, q, rotated=4).tolist()
     [[12.5, 0.0]]
     """
+    queries, keys, rotated, split = _checked_pairs(q, k, rotated, pairs)
+
+    def norms(x: Array) -> Array:
+        squares = np.square(x[..., :rotated], dtype=np.float64).reshape(*x.shape[:-1], *split)
+        return np.asarray(np.sqrt(squares.sum(-1 if pairs == "interleaved" else -2)).mean(axis=(0, 2)))
+
+    of_keys = norms(keys).repeat(queries.shape[1] // keys.shape[1], axis=0)
+    return norms(queries) * of_keys * _scale(queries, scale)
+
+
+def frequency_share(
+    q: Any, k: Any, scores: Iterable[Any], *, rotated: int, pairs: str = "interleaved", scale: float | None = None
+) -> Array:
+    """Return how much each pair of rotated channels contributes to the differences of scores, by head.
+
+    It is the variance of the pair's part of the scores over the keys that a query sees, divided by the variance of the
+    whole scores. Both are means over queries and samples. The parts of two pairs may be correlated, so the shares need
+    not add up to 1. In contrast to `frequency_use`, the share is large only if the pair tells keys apart.
+
+    Parameters
+    ----------
+    q : (B, H, N, D) floats
+        Queries as they enter the product, so after rotation.
+    k : (B, Hk, N, D) floats
+        Keys as they enter the product. Hk divides H.
+    scores : iterable of (B, H, n, M) floats
+        Scores of consecutive queries for the first M keys, before the softmax; minus infinity for hidden keys. Keys
+        after the query are left out.
+    rotated, pairs, scale
+        As for `frequency_use`.
+
+    Returns
+    -------
+    (H, R/2) float64
+        NaN for heads whose scores do not differ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type or shape.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> q, k = rng.normal(size=(2, 1, 1, 9, 4)) * [1.0, 1.0, 0.0, 0.0]
+    >>> frequency_share(q, k, [0.5 * q @ k.mT], rotated=4).tolist()
+    [[1.0, 0.0]]
+    """
+    queries, keys, rotated, split = _checked_pairs(q, k, rotated, pairs)
+    factor, count = _scale(queries, scale), queries.shape[2]
+    axis = -1 if pairs == "interleaved" else -2
+    by_pair = (np.moveaxis(x[..., :rotated].reshape(*x.shape[:-1], *split), axis, -1) for x in (queries, keys))
+    of_queries, of_keys = (np.moveaxis(x, -2, 0) for x in by_pair)  # (R/2, B, H or Hk, N, 2)
+    of_keys = of_keys.repeat(queries.shape[1] // keys.shape[1], axis=2)
+    parts, whole_scores = np.zeros((queries.shape[1], rotated // 2)), np.zeros(queries.shape[1])
+    for first, block, seen in _blocks("scores", scores, count):
+        rows = slice(first, first + block.shape[2])
+        whole_scores += _variances(block, seen)
+        for pair, (own_q, own_k) in enumerate(zip(of_queries, of_keys, strict=True)):
+            part = factor * (own_q[:, :, rows] @ np.swapaxes(own_k[:, :, : block.shape[3]], -1, -2))
+            parts[:, pair] += _variances(part, seen)
+    with np.errstate(invalid="ignore"):
+        return np.where(whole_scores[:, None] > 0, parts / whole_scores[:, None], np.nan)
+
+
+def position_share(scores: Iterable[Any]) -> Array:
+    """Return the share of the variance of the scores that the distance of query and key explains (R2), by head.
+
+    The prediction of a score is the mean over all samples and queries of the scores with the same distance. It is 1 if
+    scores depend on the distance alone, and about 0 if they do not depend on it. Few scores have the largest distances,
+    so with few samples, scores that are random have a share above 0: about 2 / (B N) if they are independent.
+
+    Parameters
+    ----------
+    scores : iterable of (B, H, n, M) floats
+        Scores of consecutive queries for the first M keys, before the softmax; minus infinity for hidden keys. Keys
+        after the query are left out.
+
+    Returns
+    -------
+    (H,) float64
+        NaN for heads whose scores do not differ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scores have the wrong type or shape.
+
+    Examples
+    --------
+    >>> distance = np.arange(6.0)[:, None] - np.arange(6.0)
+    >>> position_share([-distance[None, None]]).tolist()
+    [1.0]
+    """
+    sums = np.zeros((3, 1, 0))  # of 1, of the scores and of their squares, by head and distance
+    for first, block, seen in _blocks("scores", scores):
+        heads, rows, keys = block.shape[1:]
+        distances = np.broadcast_to(first + np.arange(rows)[:, None] - np.arange(keys), seen[:, 0].shape)
+        found = np.zeros((3, heads, max(first + rows, sums.shape[2])))
+        found[..., : sums.shape[2]] = sums
+        for head in range(heads):
+            inside = seen[:, head]
+            own = block[:, head][inside]
+            for power in range(3):
+                found[power, head] += np.bincount(distances[inside], own**power, found.shape[2])
+        sums = found
+    counts, totals, squares = sums
+    count = counts.sum(axis=-1)
+    mean = totals.sum(axis=-1) / count
+    explained = np.sum(counts * np.square(totals / np.maximum(counts, 1) - mean[:, None]), axis=-1)
+    variance = squares.sum(axis=-1) - count * mean**2
+    differs = variance > 1e-12 * squares.sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(differs, np.minimum(explained / variance, 1.0), np.nan)
+
+
+def _checked_pairs(q: Any, k: Any, rotated: int, pairs: str) -> tuple[Array, Array, int, tuple[int, int]]:
+    """Check queries, keys and their rotated channels, and return the shape in which channels are pairs."""
     queries, keys = (validation.array(name, value) for name, value in (("q", q), ("k", k)))
     fits = queries.ndim == keys.ndim == 4 and 0 not in queries.shape + keys.shape
     if not fits or queries.shape[1] % keys.shape[1] or queries.shape[::3] != keys.shape[::3]:
@@ -184,16 +304,40 @@ def frequency_use(q: Any, k: Any, *, rotated: int, pairs: str = "interleaved", s
             "q and k must have the shapes (B, H, N, D) and (B, Hk, M, D), without empty axes, and Hk must divide H, "
             f"not {queries.shape} and {keys.shape}"
         )
-    width = queries.shape[-1]
-    rotated = whole("rotated", rotated, 2, width)
+    rotated = whole("rotated", rotated, 2, queries.shape[-1])
     if rotated % 2:
         raise ValueError(f"rotated must be even, not {rotated}")
     validation.choice("pairs", pairs, ("interleaved", "half"))
+    return queries, keys, rotated, (rotated // 2, 2) if pairs == "interleaved" else (2, rotated // 2)
 
-    def norms(x: Array) -> Array:
-        split = (rotated // 2, 2) if pairs == "interleaved" else (2, rotated // 2)
-        squares = np.square(x[..., :rotated], dtype=np.float64).reshape(*x.shape[:-1], *split)
-        return np.asarray(np.sqrt(squares.sum(-1 if pairs == "interleaved" else -2)).mean(axis=(0, 2)))
 
-    of_keys = norms(keys).repeat(queries.shape[1] // keys.shape[1], axis=0)
-    return norms(queries) * of_keys * (width**-0.5 if scale is None else real("scale", scale))
+def _scale(queries: Array, scale: float | None) -> float:
+    return float(queries.shape[-1] ** -0.5) if scale is None else real("scale", scale)
+
+
+def _blocks(name: str, blocks: Iterable[Any], count: int | None = None) -> Iterator[tuple[int, Array, Array]]:
+    """Yield the first query of each block, its entries in float64, and which of them a query sees."""
+    first = 0
+    for each in blocks:
+        block = validation.array(name, each)
+        most = block.shape[-1] if count is None else count
+        if (
+            block.ndim != 4
+            or 0 in block.shape
+            or first + block.shape[2] > max(most, first + 1)
+            or block.shape[3] > most
+        ):
+            raise ValueError(f"{name} must have the shape (B, H, n, M), not {block.shape}")
+        queries, keys = first + np.arange(block.shape[2]), np.arange(block.shape[3])
+        seen = (keys <= queries[:, None]) & np.isfinite(block)
+        yield first, np.where(seen, block, 0).astype(np.float64), seen
+        first += block.shape[2]
+    if not first or first < (count or 0):
+        raise ValueError(f"{name} must have a row for each of the {count or 'N'} queries, not {first}")
+
+
+def _variances(values: Array, seen: Array) -> Array:
+    """Return the sums over samples and queries of the variances over the keys that a query sees, (H,)."""
+    counts = np.maximum(seen.sum(axis=-1, keepdims=True), 1)
+    means = np.sum(values, axis=-1, keepdims=True, where=seen) / counts
+    return np.asarray(np.sum(np.square(values - means) / counts, axis=(0, 2, 3), where=seen))

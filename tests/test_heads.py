@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastpe import attention_scores
-from fastpe.heads import SCORES, frequency_use, head_scores
+from fastpe.heads import SCORES, frequency_share, frequency_use, head_scores, position_share
 
 T = 8
 TWICE = np.tile(np.arange(T), 2)[None]
@@ -174,3 +174,46 @@ def test_frequency_use_of_one_pair():
 def test_wrong_arguments_of_frequency_use(shapes, options, message):
     with pytest.raises(ValueError, match=message):
         frequency_use(*map(np.ones, shapes), **options)
+
+
+@pytest.mark.parametrize("blocks", [[], [np.ones((1, 1, 2))], [np.ones((1, 1, 0, 2))]])
+def test_wrong_arguments_of_position_share(blocks):
+    with pytest.raises(ValueError, match="scores must have"):
+        position_share(blocks)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "options", "message"),
+    [
+        ([np.ones((1, 1, 2, 3))], {}, "a row for each of the 3 queries, not 2"),
+        ([np.ones((1, 1, 4, 4))], {}, "scores must have the shape"),
+        ([np.ones((1, 3))], {}, "scores must have the shape"),
+        ([np.ones((1, 1, 3, 3))], {"rotated": 3}, "rotated must be even"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_of_frequency_share(blocks, options, message):
+    rows = np.ones((1, 1, 3, 4))
+    with pytest.raises(ValueError, match=message):
+        frequency_share(rows, rows, blocks, **{"rotated": 4, **options})
+
+
+def test_hidden_and_later_keys_do_not_count():
+    rng = np.random.default_rng(2)
+    scores = rng.normal(size=(2, 3, 9, 9))
+    later, hidden = scores.copy(), scores.copy()
+    later[..., np.triu(np.ones((9, 9), bool), 1)] = 7.0
+    hidden[:, :, 5:, 2] = -np.inf
+    assert position_share([later]) == pytest.approx(position_share([scores]), rel=1e-12)
+    seen = np.isfinite(hidden) & np.tril(np.ones((9, 9), bool))
+    distance = np.arange(9)[:, None] - np.arange(9)
+    for head in range(3):
+        own, at = hidden[:, head][seen[:, head]], np.broadcast_to(distance, (2, 9, 9))[seen[:, head]]
+        left = sum(np.sum((own[at == d] - own[at == d].mean()) ** 2) for d in range(9))
+        expected = 1 - left / np.sum((own - own.mean()) ** 2)
+        assert position_share([hidden])[head] == pytest.approx(expected)
+
+
+def test_equal_scores_have_no_shares():
+    rows = np.ones((1, 1, 3, 4))
+    assert np.isnan(position_share([np.ones((1, 1, 3, 3))])).all()
+    assert np.isnan(frequency_share(rows, rows, [np.ones((1, 1, 3, 3))], rotated=4)).all()

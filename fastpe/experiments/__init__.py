@@ -17,6 +17,8 @@ Comparison   Statistics of an encoding and the baseline over seeds (`comparison.
 report is made in `study_report` and `study_page`; `study_answer` has its words. `table5` is the study of Table 5 of
 Li (2025), and `claims` judges the paper's claims about this table.
 
-From outside: `claims_report`, `compare`, `existing_runs`, `jobs`, `local`, `plan`, `sections`, `study`, `study_answer`,
-`study_folder`, `study_page`, `study_report`, `table5`, `tables_report`.
+`inspection_page` is the page of `fastpe inspect`.
+
+From outside: `claims_report`, `compare`, `existing_runs`, `inspection_page`, `jobs`, `local`, `plan`, `sections`,
+`study`, `study_answer`, `study_folder`, `study_page`, `study_report`, `table5`, `tables_report`.
 """

@@ -10,11 +10,8 @@ from fastpe import bands
 from fastpe.base import validation
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import Part
-from fastpe.functional.attention import attention
-from fastpe.kernels.threads.team import at_most, threads_for
-from fastpe.model import sight
+from fastpe.model.by_layer import ByLayer, Layers
 from fastpe.model.transformer import Transformer
-from fastpe.reference import model_forward
 
 Array = np.ndarray[Any, Any]
 _SCHEMES: Mapping[str, Callable[..., tuple[bands.Band, ...]]] = {
@@ -25,10 +22,9 @@ _SCHEMES: Mapping[str, Callable[..., tuple[bands.Band, ...]]] = {
     )
 }  # fmt: skip
 _ROTATED = "angles"
-_MOST = 2**24  # largest number of activations of a layer that are held at a time
 
 
-class Banded(Transformer):
+class Banded(ByLayer):
     """A copy of a trained rotary model that reads longer inputs, because a scheme changes its rotary positions.
 
     All layers with rotary encodings use the rotary positions of the scheme; see `fastpe.bands`. The copy cannot be
@@ -59,6 +55,8 @@ class Banded(Transformer):
     True
     """
 
+    changed = "bands"
+
     def __init__(self, model: Transformer, scheme: str) -> None:
         validation.instance("model", model, Transformer, "Banded(fastpe.load('runs/rope-0'), 'rerope:window=50')")
         self._scheme, self.bands = parsed(scheme), scheme
@@ -71,12 +69,10 @@ class Banded(Transformer):
         self._turned = [_turned(pattern[layer % len(pattern)]) for layer in range(config.layers)]
         if not any(self._turned):
             raise ValueError(f"bands need an encoding that rotates queries and keys, not {config.encoding!r}")
-        super().__init__(config)
+        super().__init__(model)
         for part, gate in zip(self._turned, self._encoding.gates, strict=True):
             if part is not None and gate is not None and gate.frequencies:
                 raise ValueError(f"bands need layers that rotate by position only, not {config.encoding!r}")
-        self.parameters = model.parameters
-        self.vocabulary = model.vocabulary
         self(np.zeros((1, 2), int))  # raises the errors of attention now
 
     def __repr__(self) -> str:
@@ -86,26 +82,13 @@ class Banded(Transformer):
         make, arguments = super().__reduce__()
         return Banded, (make(*arguments), self.bands)
 
-    def _slots_of_layers(self, length: int) -> list[dict[str, Any]]:
-        """Return the arguments of attention for every layer. The first layer also gets the slots that
-        act at the input.
-        """
-        config, filled = self.config, self._encoding.slots(length, self._layout.views)
-        options = {} if config.causal else {"causal": False}
-        made, layers = _SCHEMES[self._scheme[0]](length, **self._scheme[1], **options), list[dict[str, Any]]()
-        spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
-        for layer, part in enumerate(self._turned):
-            own = {name: x for name, x in filled.items() if name != _ROTATED}
-            own |= {name: own[name][layer] for name in self._encoding.layered & own.keys()}
-            if np.ndim(own.get("scale", 0.0)) > 1:
-                own["scale"] = own["scale"][layer]
-            if spans is not None:
-                own["spans"] = spans[layer][None]
-            if (gate := self._encoding.gates[layer]) is not None:
-                own["gate"] = gate
+    def _layers(self, length: int) -> Layers:
+        options = {} if self.config.causal else {"causal": False}
+        made, layers = _SCHEMES[self._scheme[0]](length, **self._scheme[1], **options), super()._layers(length)
+        for own, part in zip(layers, self._turned, strict=True):
+            own.pop(_ROTATED, None)
             if part is not None:
                 own |= {"bands": made, "theta": self._frequencies(part, length)}
-            layers.append(own)
         return layers
 
     def _frequencies(self, part: Part, length: int) -> Array:
@@ -119,46 +102,6 @@ class Banded(Transformer):
         return bands.frequencies(
             part.scheme.partition("@")[0], length, train_length=self.config.made_for, **sizes, **part.options
         )
-
-    def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
-        batch, length = rows.shape
-        layers, values = self._slots_of_layers(length), self.config.vocabulary or 1
-        y = np.zeros((batch, length, values), self.dtype)
-        some = max(1, _MOST // (length * max(values, 4 * self.config.hidden)))
-        own = np.broadcast_to(lengths, batch)
-        tokens = rows.astype(np.int64) if self.config.vocabulary else rows
-        with at_most(threads_for(threads)):
-            for start in range(0, batch, some):
-                part = slice(start, start + some)
-                found = model_forward(
-                    self.config, self._layout.views, layers, tokens[part], attend=_attend_to(own[part])
-                )
-                y[part] = found.reshape(-1, length, values)
-        y[np.arange(length) >= own[:, None]] = 0
-        return y.reshape(batch, length * values)
-
-    def _by_rows(
-        self, x: Array, lengths: Array, wanted: Array, use: Callable[[slice, Array], None], threads: int | None,
-        draw: int,
-    ) -> None:  # fmt: skip
-        if wanted.any():  # `use` never gets an empty block
-            logits = self._outputs(x, lengths, threads, draw).reshape(x.size, -1)[wanted.ravel()]
-            use(slice(0, len(logits)), logits)
-
-    def save(self, path: Any) -> None:
-        """Raise ValueError, because model files do not store bands."""
-        raise ValueError("a model with bands cannot be saved: save the model that it was made from")
-
-    def _loss(self, *_: Any) -> Any:
-        raise ValueError(
-            "a model with bands can neither be trained nor generate text: use the model that it was made from"
-        )
-
-    def _gradients(self, *_: Any) -> Any:
-        return self._loss()
-
-    def _writer(self, *_: Any) -> Any:
-        return self._loss()
 
 
 def parsed(scheme: str) -> tuple[str, dict[str, int]]:
@@ -199,13 +142,3 @@ def _goes_both_ways(name: str) -> bool:
 def _turned(parts: tuple[Part, ...]) -> Part | None:
     """Return the encoding of a layer that rotates rows by position, or None. A layer has at most one."""
     return next((part for part in parts if _ROTATED in part.encoding.slots), None)
-
-
-def _attend_to(lengths: Array) -> Callable[..., Any]:
-    """Return a function that computes attention for sequences of these lengths, called as the layers call it."""
-
-    def attend(dtype: Any, q: Array, k: Array, v: Array, *, factors: None, **options: Any) -> tuple[Array, None]:
-        rows = (np.ascontiguousarray(x, dtype) for x in (q, k, v))
-        return attention(*rows, lengths=lengths, **options), None
-
-    return attend

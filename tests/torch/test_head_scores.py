@@ -9,8 +9,11 @@ transformers = pytest.importorskip("transformers", minversion="5", reason="a pee
 from small_models import WORDS, made  # noqa: E402 - only where the peers are
 
 from fastpe import heads as of_arrays  # noqa: E402
+from fastpe import load_hf  # noqa: E402
+from fastpe.model.changed import Changed  # noqa: E402
 from fastpe.torch import attention, frequency_use, head_scores, heads, rotated  # noqa: E402
 from fastpe.torch.layer import observed  # noqa: E402
+from fastpe.training.inspection import Call, blocks  # noqa: E402
 
 # what transformers and PyTorch warn of on their way
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -42,6 +45,20 @@ def test_scores_are_those_of_eager_weights(name, blocks, twice, monkeypatch):
             assert value.dtype == torch.float64
             np.testing.assert_allclose(value, right[key], rtol=1e-5, atol=1e-6, err_msg=key)
     assert model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "mistral"])
+def test_scores_are_those_that_fastpe_finds_in_the_same_checkpoint(name, twice, tmp_path):
+    model, seen = made(name), {}
+    model.save_pretrained(tmp_path / name)
+
+    def watch(*call):
+        seen[call[0]] = of_arrays.head_scores(blocks(Call(*call), "weights"), twice.numpy(), start=12)
+
+    Changed(load_hf(tmp_path / name)).watched(twice.numpy(), watch)
+    for key, value in head_scores(model, twice, start=12).items():
+        own = np.stack([seen[layer][key] for layer in sorted(seen)])
+        np.testing.assert_allclose(own, value, rtol=1e-3, atol=1e-5, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_neox"])
