@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import ENCODING, INTEGER, TASK, Grouped, as_json, earlier_names, joined, option, test_lengths, threads
-from .output import Source, figure_kind, print_json, print_tests, use_threads, with_bands
+from .output import Source, encoding_of, figure_kind, print_json, print_tests, use_threads, with_bands
 from .terminal import next_step
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def evaluate(
             raise click.UsageError(f"{flag} cannot be combined with --length-curve or --receptive-field")
         if given is not None:
             raise click.UsageError(f"{flag} needs --length-curve or --receptive-field")
-    sources = [*map(Source, runs), *(Source(folder, hf=True) for folder in hf)]
+    sources = [*map(Source, runs), *(Source(folder, hf=True, in_torch=not field) for folder in hf)]
     if not sources:
         raise click.UsageError("Missing argument 'RUN...'.")
     if hf and data is None:
@@ -216,7 +216,7 @@ def _test_on_text(
     with Reporter() as reporter:
         test = test_text(model, found.tokens, [int(length) for length in lengths], found.size, threads, reporter)
     if as_json:
-        own = {"encoding": model.config.encoding, "seed": model.config.seed}
+        own = {"encoding": encoding_of(model), "seed": model.config.seed}
         print_json({"schema": 2, "run": str(run), "task": "text", **own, **_bands_of(model), "test": test})
     else:
         print_tests(test)
