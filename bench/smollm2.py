@@ -186,26 +186,32 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", choices=["check", "losses", "report", "prefill"])
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    wanted = ["check", "losses", "report"] if arguments.only is None else [arguments.only]
+    parts = ["check", "losses", "report"] if arguments.only is None else [arguments.only]
+    if parts != ["report"]:
+        run(arguments, parts)
+    if "report" in parts:
+        found = measured(arguments.folder, arguments.blocks, arguments.length)
+        print(*table(found, arguments.length), sep="\n")
+        draw(found, arguments.length, arguments.folder / "losses.png")
+
+
+def run(arguments: argparse.Namespace, parts: list[str]) -> None:
+    """Run the parts that need the model and the text."""
+    torch.set_num_threads(arguments.threads)
     model = AutoModelForCausalLM.from_pretrained(arguments.model, attn_implementation="sdpa").eval()
     vocabulary = fastpe.load_hf(arguments.model).vocabulary
     assert vocabulary is not None
     tokens = torch.from_numpy(np.asarray(vocabulary.encode(arguments.text.read_text()), np.int64))
-    pieces = tokens[1:].unfold(0, arguments.length, arguments.length)  # the targets of each block; none overlap
-    order = np.random.default_rng(0).permutation(len(pieces))[: arguments.blocks]  # more blocks keep the first ones
-    blocks = torch.stack([tokens[i * arguments.length : (i + 1) * arguments.length + 1] for i in order])
-    if "check" in wanted:
+    if "check" in parts:
         check(model, arguments.model, tokens)
-    if "prefill" in wanted:
+    if "prefill" in parts:
         prefill(model, arguments.model, tokens)
-    if "losses" in wanted:
+    if "losses" in parts:
+        pieces = tokens[1:].unfold(0, arguments.length, arguments.length)  # the targets of each block; none overlap
+        order = np.random.default_rng(0).permutation(len(pieces))[: arguments.blocks]  # more blocks keep the first ones
+        blocks = torch.stack([tokens[i * arguments.length : (i + 1) * arguments.length + 1] for i in order])
         measure(model, blocks, arguments.folder)
-    if "report" in wanted:
-        found = measured(arguments.folder, len(blocks), arguments.length)
-        print(*table(found, arguments.length), sep="\n")
-        draw(found, arguments.length, arguments.folder / "losses.png")
 
 
 if __name__ == "__main__":
