@@ -21,7 +21,7 @@ import io
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,14 +157,16 @@ def check(model: Any, folder: str, tokens: torch.Tensor) -> None:
         print(f"{name}: largest in layer {layer}, head {head}: {scores.max():.2f}; mean {scores.mean():.2f}")
 
 
-def prefill(model: Any, folder: str, tokens: torch.Tensor, rounds: int = 5) -> None:
+def prefill(
+    model: Any, folder: str, tokens: torch.Tensor, lengths: Sequence[int] = (2048, 8192), rounds: int = 5
+) -> None:
     """Print the median times to read a prompt and to write one token, measured in turns."""
     ours = fastpe.load_hf(folder)
     reads = {
         "fastpe": lambda prompt: ours.generate(prompt[0].numpy(), 1, temperature=0.0),
         "transformers": lambda prompt: model.generate(prompt, max_new_tokens=1, do_sample=False),
     }
-    for length in (2048, 8192):
+    for length in lengths:
         prompt, times = tokens[None, :length], {name: list[float]() for name in reads}
         for _ in range(rounds + 1):
             for name, read in reads.items():
