@@ -40,6 +40,7 @@ CONTEXT = 8192
 PAIRS = 32  # of rotated channels in a head
 ROWS = 1024  # whose logits are computed at a time
 ITSELF = "the model itself"
+WEIGHTS = ("previous", "duplicate", "induction", "sink")  # scores that are sums of attention weights
 EDGES = (0, 2048, 4096, 8192, 10240, 12288, 16384)
 
 Array = np.ndarray[Any, Any]
@@ -154,7 +155,8 @@ def check(model: Any, folder: str, tokens: torch.Tensor) -> None:
     twice = torch.randint(1000, 40000, (1, 100), generator=generator).repeat(1, 2)
     for name, scores in fastpe.torch.head_scores(model, twice, start=100).items():
         layer, head = divmod(int(scores.argmax()), scores.shape[1])
-        print(f"{name}: largest in layer {layer}, head {head}: {scores.max():.2f}; mean {scores.mean():.2f}")
+        many = f"; above 0.5 in {(scores > 0.5).sum()} of {scores.numel()} heads" if name in WEIGHTS else ""
+        print(f"{name}: largest in layer {layer}, head {head}: {scores.max():.2f}; mean {scores.mean():.2f}{many}")
 
 
 def prefill(
