@@ -12,7 +12,7 @@ import numpy as np
 
 from fastpe.base.stored import printable
 
-from .output import Source, figure_kind, print_json, print_table, with_bands
+from .output import Source, encoding_of, figure_kind, print_json, print_table, with_bands
 from .terminal import next_step
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def print_curves(
 
     total = 0
     for each in found:  # raise errors before any work
+        if encoding_of(each.model) is None:
+            with_bands(each.model, each.bands)
         for length in checked_lengths(lengths, each.model.config.train_length, len(each.tokens)):
             total += sum(tokens_read(len(each.tokens), length, sliding=way) for way in (False, True))
     curves: list[tuple[OnText, LengthCurve, LengthCurve]] = []
@@ -152,7 +154,7 @@ def print_curves(
         from fastpe.pictures import plots
         from fastpe.pictures.curves import Curves, length_plots
 
-        drawn = [Curves(each.label, each.model.config.encoding, *both) for each, *both in curves]
+        drawn = [Curves(each.label, encoding_of(each.model) or each.label, *both) for each, *both in curves]
         _write(out, plots.draw(length_plots(drawn, _train_length(found), _unit(found)), figure_kind(out)))
     if as_json:
         print_json([_facts(each, blocks, sliding) for each, blocks, sliding in curves])
@@ -164,7 +166,7 @@ def print_curves(
 
 
 def _facts(each: OnText, blocks: "LengthCurve", sliding: "LengthCurve") -> dict[str, Any]:
-    own = {"run": str(each.run), "encoding": each.model.config.encoding, "seed": each.model.config.seed}
+    own = {"run": str(each.run), "encoding": encoding_of(each.model), "seed": each.model.config.seed}
     own |= {} if each.bands == "none" else {"bands": each.bands}
     return {**own, "train_length": each.model.config.train_length, "digest": each.digest.split()[0],
             "blocks": blocks.to_dict(), "sliding": sliding.to_dict()}  # fmt: skip

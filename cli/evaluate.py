@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import ENCODING, INTEGER, TASK, Grouped, as_json, earlier_names, joined, option, test_lengths, threads
-from .output import Source, figure_kind, parse_task_options, print_json, print_tests, use_threads, with_bands
+from .output import (
+    Source, encoding_of, figure_kind, parse_task_options, print_json, print_tests, use_threads, with_bands,
+)  # fmt: skip
 from .terminal import next_step
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ def evaluate(
         raise click.UsageError("--length-curve and --receptive-field exclude each other: give one")
     lengths = joined(test_lengths)
     _refuse_alone(curve or field, {"--test-sequences": test_sequences, "--seed": seed}, out)
-    sources = [*map(Source, runs), *(Source(folder, hf=True) for folder in hf)]
+    sources = [*map(Source, runs), *(Source(folder, hf=True, in_torch=not field) for folder in hf)]
     if not sources:
         raise click.UsageError("Missing argument 'RUN...'.")
     if hf and data is None:
@@ -262,7 +264,7 @@ def _test_on_text(
     with Reporter() as reporter:
         test = test_text(model, found.tokens, [int(length) for length in lengths], found.size, threads, reporter)
     if as_json:
-        own = {"encoding": model.config.encoding, "seed": model.config.seed}
+        own = {"encoding": encoding_of(model), "seed": model.config.seed}
         print_json({"schema": 2, "run": str(run), "task": "text", **own, **_bands_of(model), "test": test})
     else:
         print_tests(test)

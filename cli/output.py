@@ -226,10 +226,14 @@ def own_files(what: str, *words: str) -> Callable[[Command], Command]:
 
 @dataclass(frozen=True)
 class Source:
-    """The path of a model: a run folder or model file, or with `hf` a folder of Hugging Face's transformers."""
+    """The path of a model: a run folder or model file, or with `hf` a folder of Hugging Face's transformers.
+
+    If `fastpe.load_hf` does not read the folder, and `in_torch` is true, the model runs in PyTorch.
+    """
 
     path: Path
     hf: bool = False
+    in_torch: bool = False
 
     def __str__(self) -> str:
         return str(self.path)
@@ -237,6 +241,13 @@ class Source:
     @cached_property
     def model(self) -> "Transformer":
         """The model, which is loaded once."""
+        if self.hf and self.in_torch:
+            from fastpe.huggingface.in_torch import load_any
+
+            model = load_any(self.path)
+            if encoding_of(model) is None:
+                click.echo(printable(f"{self}: fastpe.load_hf does not read this model; it runs in PyTorch"), err=True)
+            return model
         if self.hf:
             from fastpe.huggingface.loading import load_hf
 
@@ -266,9 +277,17 @@ class Source:
 
 def with_bands(model: "Transformer", scheme: str = "none") -> "Transformer":
     """Return the model, or a copy of it that uses a scheme of `fastpe.bands`."""
+    from fastpe.huggingface.in_torch import InTorch
     from fastpe.model.banded import Banded
 
-    return model if scheme == "none" else Banded(model, scheme)
+    if scheme == "none":
+        return model
+    return model.with_bands(scheme) if isinstance(model, InTorch) else Banded(model, scheme)
+
+
+def encoding_of(model: "Transformer") -> str | None:
+    """Return the encoding of a model; None if it runs in PyTorch, where its architecture determines it."""
+    return None if hasattr(model, "architecture") else model.config.encoding
 
 
 def parse_options(encoding: str, texts: Sequence[str]) -> dict[str, Any]:

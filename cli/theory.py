@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from .options import ENCODING, INTEGER
-from .output import own_files, parse_options, print_json
+from .output import Source, own_files, parse_options, print_json
 from .paper_claims import show_claims
 from .terminal import next_step
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from .progress import Reporter
 
 _ALL = "all"
-# Parameters that may be combined with --run.
-_OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json", "claims", "_own_tasks"}
+# Parameters that may be combined with --run or --hf.
+_OF_HF = {"length", "hf", "everything", "as_json", "claims"}
+_OF_RUN = _OF_HF - {"hf"} | {"run", "probe", "bins", "sequences", "_own_tasks"}
 
 
 @click.command()
@@ -43,6 +44,10 @@ _OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json
 @click.option(
     "--run", type=click.Path(path_type=Path), metavar="RUN", help="Use the encoding and the weights of this run."
 )
+@click.option(
+    "--hf", type=click.Path(path_type=Path), metavar="FOLDER",
+    help="Use the encoding and the weights of this model in the format of Hugging Face's transformers.",
+)  # fmt: skip
 @own_files("the run", "task")
 @click.option("--probe", is_flag=True, help="With --run: estimate the information about the position in each layer.")
 @click.option(
@@ -69,9 +74,9 @@ _OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json
 @click.option("--json", "as_json", is_flag=True, help="Print all quantities as JSON, in full precision.")
 @click.pass_context
 def theory(
-    context: click.Context, names: tuple[str, ...], length: tuple[int, ...], run: Path | None, probe: bool,
-    bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, everything: bool, as_json: bool,
-    **sizes: Any,
+    context: click.Context, names: tuple[str, ...], length: tuple[int, ...], run: Path | None, hf: Path | None,
+    probe: bool, bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, everything: bool,
+    as_json: bool, **sizes: Any,
 ) -> None:  # fmt: skip
     """Compute theoretical properties of ENCODING, without training it.
 
@@ -88,16 +93,17 @@ def theory(
       fastpe theory alibi --causal --option slope=0.5
       fastpe theory sinusoidal wavelet legendre --length 100 --length 400
       fastpe theory --run runs/wavelet-0 --probe
+      fastpe theory --hf SmolLM2-135M
     """
     if claims is not None:
         _check_alone(context, names)
         show_claims(None if claims == _ALL else claims, as_json)
         return
-    _check_choice(context, names, run, probe)
+    _check_choice(context, names, probe)
     from .progress import Reporter
 
     with Reporter() as reporter:
-        subjects = _subjects(names, length, run, options, sizes)
+        subjects = _subjects(names, length, run, hf, options, sizes)
         pages = _pages(subjects, reporter)
         if run is not None and probe:
             reporter.open(None, 0, "probing the layers")
@@ -108,7 +114,7 @@ def theory(
     from . import theory_pages
 
     theory_pages.show(subjects, pages, everything)
-    if run is None:
+    if run is None and hf is None:
         every = " ".join(names)
         next_step(
             {
@@ -134,31 +140,37 @@ def _check_alone(context: click.Context, names: Sequence[str]) -> None:
         raise click.UsageError(f"--claims uses the encodings and sizes of the paper: leave out {others[0]}", context)
 
 
-def _check_choice(context: click.Context, names: Sequence[str], run: Path | None, probe: bool) -> None:
+def _check_choice(context: click.Context, names: Sequence[str], probe: bool) -> None:
     flags = _given(context)
-    if run is None and not names:
-        raise click.UsageError("name an ENCODING, or give --run RUN", context)
-    if run is None and probe:
+    if "run" in flags and "hf" in flags:
+        raise click.UsageError("--run and --hf exclude each other: give one", context)
+    model = next((flags[name] for name in ("run", "hf") if name in flags), None)
+    if model is None and not names:
+        raise click.UsageError("name an ENCODING, or give --run RUN or --hf FOLDER", context)
+    if model != "--run" and probe:
         raise click.UsageError("--probe needs --run, because only a trained model has layers to probe", context)
     for name in ("bins", "sequences"):
         if name in flags and not probe:
             raise click.UsageError(f"{flags[name]} needs --probe", context)
-    if run is None:
+    if model is None:
         return
+    what, allowed = ("run", _OF_RUN) if model == "--run" else ("model", _OF_HF)
     if len(names) > 1:
-        raise click.UsageError("--run uses the encoding of the run: leave out ENCODING", context)
-    if own := [flag for name, flag in flags.items() if name not in _OF_RUN | {"names"}]:
-        raise click.UsageError(f"--run uses the sizes and options of the run: leave out {own[0]}", context)
+        raise click.UsageError(f"{model} uses the encoding of the {what}: leave out ENCODING", context)
+    if own := [flag for name, flag in flags.items() if name not in allowed | {"names"}]:
+        raise click.UsageError(f"{model} uses the sizes and options of the {what}: leave out {own[0]}", context)
 
 
 def _subjects(
-    names: Sequence[str], lengths: Sequence[int], run: Path | None, options: Sequence[str], sizes: dict[str, Any]
-) -> list["Subject"]:
+    names: Sequence[str], lengths: Sequence[int], run: Path | None, hf: Path | None, options: Sequence[str],
+    sizes: dict[str, Any],
+) -> list["Subject"]:  # fmt: skip
     from fastpe.theory.pages.collect import subject_of
 
     asked: dict[str, Any] = {"length": lengths or None}
-    if run is not None:
-        return [subject_of(names[0] if names else None, run=run, **asked)]
+    if run is not None or hf is not None:
+        model = run if hf is None else Source(hf, hf=True).model
+        return [subject_of(names[0] if names else None, run=model, **asked)]
     own = _options(names, options)
     return [subject_of(name, **asked, **sizes, **own[name]) for name in names]
 

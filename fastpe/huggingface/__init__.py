@@ -2,5 +2,5 @@
 
 `families` describes each architecture once, for both directions.
 
-From outside: `export`, `loading`.
+From outside: `export`, `in_torch`, `loading`.
 """

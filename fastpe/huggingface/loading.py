@@ -86,11 +86,11 @@ def load_hf(folder: str | Path) -> Transformer:
 def family_of(values: Values) -> Family:
     """The architecture of a config.json. Raises ValueError if it is not supported, or if weights are not enough."""
     if values.get("quantization_config", stored.anything) is not None:
-        values.refuse("quantised weights are not supported")
+        values.refuse("quantised weights are not supported", ValueError)
     kind = values.required("model_type", stored.text)
     if kind not in FAMILIES:
         if values.get("auto_map", stored.anything) is not None:
-            values.refuse("the model needs code from its folder (auto_map), which is not run")
+            values.refuse("the model needs code from its folder (auto_map), which is not run", ValueError)
         values.refuse(f"model_type {kind!r} is not supported, only {', '.join(FAMILIES)}")
     return FAMILIES[kind]
 

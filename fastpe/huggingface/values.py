@@ -13,6 +13,10 @@ SIZE = stored.whole(1, 2**27)
 FACTOR = stored.number(1e-30)
 
 
+class NoEqual(ValueError):
+    """No `ModelConfig` describes a model, although its folder is not damaged."""
+
+
 class Values:
     """The settings in a config.json.
 
@@ -58,6 +62,6 @@ class Values:
             self.refuse(f"{key} {value!r} is not supported, only {', '.join(map(repr, words))}")
         return value
 
-    def refuse(self, reason: str) -> NoReturn:
+    def refuse(self, reason: str, error: type[ValueError] = NoEqual) -> NoReturn:
         """Raise the error for a valid checkpoint that has no equal in fastpe."""
-        raise ValueError(f"{self.path}: {stored.cut(stored.printable(reason))}; {ELSEWHERE}")
+        raise error(f"{self.path}: {stored.cut(stored.printable(reason))}; {ELSEWHERE}")

@@ -134,3 +134,18 @@ def test_rows_are_named_by_what_differs(tmp_path):
         found = curves.on_texts(sources, Path("text"), bands)
         assert [each.label for each in found] == labels
         assert [each.bands for each in found] == [*(bands or ["none"])] * len(sources)
+
+
+def test_the_theory_of_a_checkpoint_is_that_of_its_model():
+    one, two = (
+        json.loads(fastpe("theory", *source, "--json").stdout)
+        for source in (("--run", "model.safetensors"), ("--hf", "hf"))
+    )
+    assert one == two
+    assert "run.spectral" in one["pages"][0]["records"]
+    for more, reason in (
+        (("--probe",), "--probe needs --run"),
+        (("--run", "model.safetensors"), "--run and --hf exclude each other"),
+        (("--heads", 2), "--hf uses the sizes and options of the model: leave out --heads"),
+    ):
+        assert reason in refused(2, "theory", "--hf", "hf", *more)
