@@ -9,7 +9,14 @@ import click
 
 from .options import ENCODING, INTEGER, TASK, Grouped, as_json, earlier_names, joined, option, test_lengths, threads
 from .output import (
-    Source, encoding_of, figure_kind, parse_task_options, print_json, print_tests, use_threads, with_bands,
+    Source,
+    encoding_of,
+    figure_kind,
+    parse_task_options,
+    print_json,
+    print_tests,
+    use_threads,
+    with_bands,
 )  # fmt: skip
 from .terminal import next_step
 
