@@ -17,7 +17,7 @@ from .output import (
     print_tests,
     use_threads,
     with_bands,
-)  # fmt: skip
+)
 from .terminal import next_step
 
 if TYPE_CHECKING:
