@@ -18,8 +18,8 @@ else:  # the same examples for everybody; others, for every change, are drawn by
 PASSED = "fastpe/passed"  # in pytest's cache: node ids
 
 # without tests or examples, and they import what only the extra `peers` brings
-_OF_PEERS = ("peers/make_torch_values", "peers/small_models", "peers/sweep_transformers", "flex_mods")
-collect_ignore = [f"support/{name}.py" for name in _OF_PEERS]
+_OF_PEERS = ("make_torch_values", "position_schemes", "small_models", "sweep_transformers")
+collect_ignore = [*(f"support/peers/{name}.py" for name in _OF_PEERS), "support/flex_mods.py"]
 
 
 def pytest_addoption(parser):

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fastpe.experiments.sections import Section
-from fastpe.experiments.study_page import kind
+from fastpe.experiments.study_page import classes
 from fastpe.pictures import axes, svg, web
 from fastpe.pictures.colours import DASHES, PALETTE, of_lines
 from fastpe.training.inspection import Curve, Inspection
@@ -77,7 +77,7 @@ def page(found: Inspection, name: str) -> str:
         drawn=_LAYERS,
         table=_table(found),
         changes=_changes(found),
-        kind=kind,
+        classes=classes,
     )  # fmt: skip
 
 

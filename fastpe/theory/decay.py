@@ -26,6 +26,7 @@ _BOUNDED = {
     "graphormer": "a finite table of numbers",
     "irpe": "a finite table of numbers",
     "li_eq5": "all distances beyond the clipping distance share one number",
+    "moirai": "one number for the series of the query, and one for all others",
     "rbf_distance": "a network of Gaussians, which vanish far away",
     "rrwp": "a map of probabilities",
     "sandwich": "a sum of dbar/2 cosines",
