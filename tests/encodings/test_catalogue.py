@@ -11,9 +11,9 @@ from fastpe.encodings.slots import SLOTS
 # of images, videos, the sphere, space and graphs
 OTHERS = {
     "beit_bias", "cartesian3d", "crossformer_bias", "factorised_st", "flat_sincos", "geodesic", "graphormer", "irpe",
-    "laplacian", "learned_2d", "learned_2d_detr", "lonlat_wrap", "magnetic", "moirai", "mrope", "rbf_distance", "rope_2d",
-    "rope_dinov3", "rope_mixed", "rrwp", "rwse", "signnet", "sincos_2d_detr", "sincos_2d_mae", "sincos_3d", "sph_harm",
-    "swin_bias", "swinv2_cpb",
+    "laplacian", "learned_2d", "learned_2d_detr", "lonlat_wrap", "magnetic", "moirai", "mrope", "rbf_distance",
+    "rope_2d", "rope_dinov3", "rope_mixed", "rrwp", "rwse", "signnet", "sincos_2d_detr", "sincos_2d_mae", "sincos_3d",
+    "sph_harm", "swin_bias", "swinv2_cpb",
 }  # fmt: skip
 
 
