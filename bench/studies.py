@@ -198,8 +198,11 @@ def seeds_table(rows: Rows) -> str:
 if __name__ == "__main__":
     study, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1
     chosen = sys.argv[4:]
+    if chosen and (study != "tasks" or not set(chosen) <= set(drawn_tasks())):
+        sys.exit(f"only the study of tasks takes names, and these must be tasks with a recipe, not {' '.join(chosen)}")
     found = done(study, folder, workers, chosen)
     if chosen:
-        found = dict(sorted({**stored(study), **found}.items()))
+        kept = {each: rows for each, rows in stored(study).items() if each[0][0] not in chosen}
+        found = dict(sorted({**kept, **found}.items()))
     write_csv(study, found)
     print(table(found) if study == "tasks" else seeds_table(found))

@@ -60,7 +60,7 @@ def inspect(
     """Measure what heads attend to, and test a model with changes.
 
     MODEL is a run folder, a model file, or a folder in the format of Hugging Face's transformers, of a causal model.
-    The command prints scores of all heads, the use of rotary frequencies, and test results of the model with changes of
+    The command prints scores of heads, the use of rotary frequencies, and test results of the model with changes of
     its positions and heads. A run is read and tested on its task or text; for other models, give --data or --task.
 
     \b
@@ -119,7 +119,10 @@ def _print(found: "Inspection") -> None:
     copies = "previous, sink, distance, entropy: on the model's own sequences." if found.own and found.repeated else ""
     if found.repeated:
         copies = f"duplicate, induction: on random tokens that are repeated, in the second copy. {copies}"
-    click.secho(copies.strip() or "On random numbers.", dim=True)
+    own = "On the model's own sequences." if found.own else "On random numbers."
+    click.secho(copies.strip() or own, dim=True)
+    if found.position.size > _MOST:
+        click.secho(f"The {_MOST} of {found.position.size} heads with the largest scores; --json has all.", dim=True)
     click.secho("output: mean norm of what the head adds to the residual stream.", dim=True)
     click.secho("position: share of the variance of scores that the distance explains.", dim=True)
     sinks = f"{100 * found.sink_rate:.0f} % of sequences and heads"

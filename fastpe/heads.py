@@ -235,6 +235,8 @@ def frequency_share(
     of_keys = of_keys.repeat(queries.shape[1] // keys.shape[1], axis=2)
     parts, whole_scores = np.zeros((queries.shape[1], rotated // 2)), np.zeros(queries.shape[1])
     for first, block, seen in _blocks("scores", scores, count):
+        if block.shape[:2] != queries.shape[:2]:
+            raise ValueError(f"scores must have the shape {(*queries.shape[:2], 'n', 'M')}, not {block.shape}")
         rows = slice(first, first + block.shape[2])
         whole_scores += _variances(block, seen)
         for pair, (own_q, own_k) in enumerate(zip(of_queries, of_keys, strict=True)):

@@ -150,6 +150,7 @@ class Changed(ByLayer):
         if isinstance(model, ByLayer):
             raise ValueError(f"model must be the one that a model with {model.changed} was made from")
         super().__init__(model)
+        self._model = model
         self.change, self._means, self._record = change, means, record
         self._watch: Watch | None = None
         self._own = own = Change.parse(change) if change else Change("")
@@ -180,6 +181,11 @@ class Changed(ByLayer):
             finally:
                 self._watch = None
 
+    @property
+    def unrecorded(self) -> "Changed":
+        """The same model, but it records no means of outputs."""
+        return Changed(self._model, self.change, means=self._means) if self._record is not None else self
+
     def slots_of_layers(self, length: int) -> Layers:
         """Return the arguments of attention of every layer."""
         with self._lock:
@@ -188,7 +194,7 @@ class Changed(ByLayer):
     def marked(self) -> Array:
         """Return which pairs a change of pairs is about, in the first head of the first layer that rotates, (R/2,)."""
         layers = super()._layers(min(self.config.train_length, 16))
-        return self._marked(next(own["angles"] for own in layers if "angles" in own))[0]
+        return self._marked(next(own["angles"] for own in layers if _rotates(own)))[0]
 
     def _swapped(self) -> Any:
         """Return the other encoding, which must fill the same slots."""
@@ -211,7 +217,7 @@ class Changed(ByLayer):
         for own in layers:
             if own.get("gate") is not None and own["gate"].frequencies:
                 raise ValueError(f"changes of pairs need rotations by position only, not {self.config.encoding!r}")
-            if "angles" in own and "polar" not in own:
+            if _rotates(own):
                 self._marked(own["angles"])
                 found = True
         if not found:
@@ -242,7 +248,7 @@ class Changed(ByLayer):
             return [self._without(own) for own in layers]
         if kind in _OF_PAIRS:
             for own in layers:
-                if "angles" in own and "polar" not in own:
+                if _rotates(own):
                     own["pairs_marked"] = self._marked(own["angles"])
                     if self._own.how:
                         own["angles"] = self._turned(own["angles"], own.pop("pairs_marked"))
@@ -301,6 +307,11 @@ def frequencies(angles: Array) -> Array:
     if np.abs(_wrapped(angles - angles[:, :1] - steps[:, None] * places)).max() > _LINEAR:
         raise ValueError("changes of frequencies need angles that are positions times frequencies")
     return steps
+
+
+def _rotates(own: Mapping[str, Any]) -> bool:
+    """Return whether a layer rotates queries and keys. The other layers of a pattern have angles of 0."""
+    return "polar" not in own and bool(np.any(own.get("angles", 0)))
 
 
 def wavelengths(angles: Array) -> Array:

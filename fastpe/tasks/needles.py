@@ -22,6 +22,7 @@ Source: Hsieh et al. 2024, "RULER: what's the real context size of your long-con
 needles in text, and order-free scores); Mohtashami and Jaggi 2023, "Landmark attention", for the passkey.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -142,8 +143,13 @@ def word(symbol: int, **options: Any) -> str:
 
 
 def chance(length: int, **options: Any) -> Chance:
-    token = 1 / options["values"]
-    return Chance(token, token ** answer_length(length, **options))
+    count = answer_length(length, **options)
+    exact = -count * math.log(options["values"])
+    if options["variant"] == "multivalue":  # in any order: the best answer has all values about equally often
+        number = count // options["digits"]
+        each, more = divmod(number, different := options["values"] ** options["digits"])
+        exact += math.lgamma(number + 1) - (different - more) * math.lgamma(each + 1) - more * math.lgamma(each + 2)
+    return Chance(1 / options["values"], math.exp(exact))
 
 
 def shortcuts(length: int, **options: Any) -> dict[str, Chance]:

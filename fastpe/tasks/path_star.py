@@ -4,7 +4,8 @@
 after the last edge stand `/`, the centre and the goal, which is the end of one of the arms. All nodes are different.
 The length of the input determines that of the arms.
 **Metric**: share of exactly correct answers; share of correct tokens. Only the second token is hard: the nodes after it
-follow from the edges. `fastpe evaluate --by-place` shows the tokens separately.
+follow from the edges. `fastpe evaluate --by-place --json` counts each token
+separately.
 **Chance**: 1/N for a token, where N is the number of different nodes.
 **Shortcut**: any of the D arms, 1/D for an entire answer.
 **A control that must fail**: with the right tokens before each token as the input (teacher forcing), models of any size

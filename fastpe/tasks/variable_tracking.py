@@ -96,13 +96,13 @@ def places(inputs: Array, answers: Array, *, hops: int, chains: int, names: int,
 
 
 def chance(length: int, *, hops: int, chains: int, names: int, values: int) -> Chance:
-    return Chance(1 / names, 1 / math.perm(names, hops + 1))
+    return Chance(1 / names, 1 / math.comb(names, hops + 1))
 
 
 def shortcuts(length: int, *, hops: int, chains: int, names: int, values: int) -> dict[str, Chance]:
     found = {}
     if hops:
-        first = Chance((1 + hops / (names - 1)) / (hops + 1), 1 / math.perm(names - 1, hops))
+        first = Chance((1 + hops / (names - 1)) / (hops + 1), 1 / math.comb(names - 1, hops))
         found["the name that is assigned the value, then guesses"] = first
     if chains == 1:
         found["the names of all statements in order"] = Chance(1.0, 1.0)

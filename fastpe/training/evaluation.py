@@ -193,7 +193,7 @@ def token_metrics(
         loss += float(np.sum(nats * weights[counts]))
     failed: np.ndarray = np.any(all_wrong, axis=1)
     if chosen.task.judge is not None and failed.any():
-        failed[failed] = ~_judged(model, _rows(data, failed), chosen, threads, size)
+        failed[failed] = ~_judged(getattr(model, "unrecorded", model), _rows(data, failed), chosen, threads, size)
     exact = sequences - int(failed.sum())
     mean = loss / float(data.weights.sum())
     finite = {} if math.isfinite(mean) else {"reason": "the outputs are not finite"}
@@ -226,20 +226,24 @@ def _judged(model: Transformer, data: frame.Sequences, chosen: Chosen, threads: 
     """Return whether the answers that the model generates, always with its likeliest token, are right."""
     accepted, end = np.zeros(len(data.x), bool), chosen.symbols + sizes.FRAME.index("end")
     for part in frame.unframed(chosen, data, model.config.causal):
-        width = part.answers.shape[1]
+        own = None if model.config.causal or data.lengths is None else data.lengths[part.rows]
+        width = part.answers.shape[1] if own is None else int(own[0]) - part.first  # all rows have the same length
         for start in range(0, len(part.rows), size):
-            rows = part.rows[start : start + size]
-            given = _generated(model, data.x[rows], part.first, width, end, threads)
+            some = slice(start, start + size)
+            rows = part.rows[some]
+            given = _generated(model, data.x[rows], part.first, width, end, None if own is None else own[some], threads)
             ended = (given == end).any(axis=1)
             after = np.cumsum(given == end, axis=1) > 0
             whole = ended & ((given < chosen.symbols) | after).all(axis=1) & ~after[:, 0]
             if whole.any():
                 answers = np.where(after, frame.NONE, given)[whole]
-                accepted[rows[whole]] = chosen.judge(part.inputs[start : start + size][whole], answers)
+                accepted[rows[whole]] = chosen.judge(part.inputs[some][whole], answers)
     return accepted
 
 
-def _generated(model: Transformer, x: np.ndarray, first: int, width: int, end: int, threads: int | None) -> np.ndarray:
+def _generated(
+    model: Transformer, x: np.ndarray, first: int, width: int, end: int, lengths: np.ndarray | None, threads: int | None
+) -> np.ndarray:
     """Return the likeliest token at each of `width` positions from `first` on. A causal model generates the tokens one
     after the other.
     """
@@ -252,7 +256,7 @@ def _generated(model: Transformer, x: np.ndarray, first: int, width: int, end: i
         def use(rows: slice, logits: np.ndarray, likeliest: np.ndarray = likeliest) -> None:
             likeliest[rows] = logits.argmax(axis=-1)
 
-        model.logits_by_rows(x, wanted, use, threads=threads)
+        model.logits_by_rows(x, wanted, use, lengths=lengths, threads=threads)
         if not model.config.causal:
             return likeliest.reshape(len(x), width)
         found[:, place] = likeliest

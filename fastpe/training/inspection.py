@@ -5,7 +5,7 @@ model (`fastpe.model.changed`), and tests the changed models at several lengths.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from fastpe.functional.attention import attention
 from fastpe.huggingface.loading import load_hf
 from fastpe.kernels.attention.slots import SLOTS
 from fastpe.model import changed
+from fastpe.model.by_layer import MOST
 from fastpe.model.changed import Changed, Means
 from fastpe.model.transformer import Transformer
 from fastpe.reference import attention_scores, rotate
@@ -27,14 +28,13 @@ from fastpe.tasks.task import Chosen
 from fastpe.training import config_file, length_curve, run_folder
 from fastpe.training.config import TrainConfig
 from fastpe.training.evaluation import evaluate
-from fastpe.training.lengths import usual_lengths
+from fastpe.training.lengths import checked_lengths, usual_lengths
 from fastpe.training.text_metrics import text_metrics
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[str], None]
 
 _CELLS = 2**22  # scores that are computed at a time
-_LOGITS = 2**24  # logits of the sequences that are read together
 _READ = 512  # the longest sequences that are read, unless a length is given
 _SINK = 0.3  # mean weight of the first key above which it is a sink (Gu et al. 2025)
 _SHOWN = ("duplicate", "induction")
@@ -174,6 +174,9 @@ class Material(Protocol):
     def lengths(self) -> tuple[int | str, ...]:
         """The test lengths by default."""
 
+    def checked(self, lengths: Any) -> Sequence[int | str]:
+        """Return the given test lengths; raise ValueError or TypeError if one is not possible."""
+
     def sequences(self, count: int, length: int) -> Array:
         """Return sequences (count, n) of at most this many positions, without padding."""
 
@@ -206,6 +209,10 @@ class OfTask:
     def lengths(self) -> tuple[int | str, ...]:
         """The test lengths of the run."""
         return self.config.test_lengths
+
+    def checked(self, lengths: Any) -> Sequence[int | str]:
+        """Return the given test lengths, which must be lengths of the task."""
+        return checked_lengths("lengths", lengths, self.chosen)
 
     def sequences(self, count: int, length: int) -> Array:
         """Return sequences of the largest training length of the task that has this many positions."""
@@ -247,6 +254,12 @@ class OfText:
         """Once, twice and four times the training length, as far as the text reaches."""
         usual = [factor * self.model.config.train_length for factor in (1, 2, 4)]
         return tuple(each for each in usual if each < len(self.tokens)) or (len(self.tokens) - 1,)
+
+    def checked(self, lengths: Any) -> Sequence[int | str]:
+        """Return the given test lengths, which must be integers from 1."""
+        if isinstance(lengths, str) or not isinstance(lengths, Iterable):
+            raise TypeError(f"lengths must be a sequence of integers, not {validation.shown(lengths)}")
+        return [validation.whole("lengths", each, 1) for each in lengths]
 
     def sequences(self, count: int, length: int) -> Array:
         """Return blocks from places that are equally far apart."""
@@ -372,9 +385,13 @@ def inspect(
     greedy, wanted = validation.whole("greedy", greedy, 0), None if changes is None else changed.checked(changes)
     for change in wanted or ():
         Changed(model, change)
-    tested = tuple(lengths) if lengths is not None else () if material is None else material.lengths
     if material is None and (wanted or greedy or lengths is not None):
         raise ValueError("changes need test sequences: give tokens, or a task, or the folder of a run")
+    tested: tuple[int | str, ...] = () if material is None else material.lengths
+    if material is not None and lengths is not None:
+        tested = tuple(material.checked(lengths))
+        if not tested:
+            raise ValueError("lengths must have at least one length, not none")
     notes = [] if material is not None else ["There are no curves, because neither a task nor a text is known."]
     read = _Reading(plain, samples, length, seed, threads)
     tell("reading sequences")
@@ -415,6 +432,8 @@ def _material(
     else:
         shown = validation.shown(model_or_run)
         raise TypeError(f"model_or_run must be a Transformer, a run folder or a model file, not {shown}")
+    if options and task is None:
+        raise ValueError(f"task_options need task, but are {validation.shown(options)} without one")
     if tokens is not None or (stored is not None and stored.symbols is not None and task is None):
         if task is not None:
             raise ValueError("task cannot be combined with tokens: give one of them")
@@ -422,6 +441,9 @@ def _material(
         _, text, _, size = length_curve.read_for(given, tokens)
         return model, OfText(model, text, size, count)
     if stored is not None and task in (None, stored.task):
+        stored = replace(stored, task_options={**stored.task_options, **(options or {})})
+        if (kept := sizes.vocabulary(stored.chosen)) != model.config.vocabulary:
+            raise ValueError(f"task_options must keep the model's {model.config.vocabulary} tokens, not {kept}")
         return model, OfTask(stored, count, seed)
     if task is None:
         return model, None
@@ -439,10 +461,14 @@ def _as_run(model: Transformer, task: str, options: Mapping[str, Any] | None) ->
     fits = [int(n) for n in chosen.lengths.within(1, most) if sizes.positions(chosen, int(n), True) <= most]
     if not fits:
         raise ValueError(f"task {task!r} has no input of at most {most} positions, the model's training length")
-    config = replace(model.config, vocabulary=None, train_length=fits[-1])
-    usual = tuple(each for each in usual_lengths(chosen, fits[-1]))
-    own = {name: value for name, value in vars(config).items() if name != "vocabulary"}
-    return TrainConfig(**own, task=task, task_options=dict(options or {}), test_lengths=usual)
+    kept = {each.name for each in fields(model.config)} - {"vocabulary", "train_length"}
+    return TrainConfig(
+        **{name: getattr(model.config, name) for name in kept},
+        train_length=fits[-1],
+        task=task,
+        task_options=dict(options or {}),
+        test_lengths=usual_lengths(chosen, fits[-1]),
+    )
 
 
 class _Reading:
@@ -518,7 +544,8 @@ class _Reading:
         There is one measure for each part of the sequences that is read together.
         """
         found: list[list[Any]] = [[] for _ in range(self._model.config.layers)]
-        some = max(1, _LOGITS // (x.shape[1] * (self._model.config.vocabulary or 1)))
+        values = max(self._model.config.vocabulary or 1, 4 * self._model.config.hidden)
+        some = max(1, MOST // (x.shape[1] * values))  # as `ByLayer` cuts a batch, so that each layer is read once
         for first in range(0, len(x), some):
             own = () if ids is None else (ids[first : first + some],)
 
@@ -536,14 +563,18 @@ class _Reading:
         return np.asarray(np.linalg.norm(added, axis=-1).mean(axis=(0, 2), dtype=np.float64))
 
     def _wavelengths(self) -> Array | None:
-        """Return the wavelengths of the first head of the first layer that rotates, if they are constant."""
+        """Return the wavelengths of all rotated pairs, if they are constant and equal in all heads and layers."""
+        found: Array | None = None
         for own in self._model.slots_of_layers(max(2, min(self._length, self._model.config.train_length))):
             if np.any(own.get("angles", 0)) and "polar" not in own:
                 try:
-                    return changed.wavelengths(own["angles"])[0]
+                    waves = changed.wavelengths(own["angles"])
                 except ValueError:
                     return None
-        return None
+                found = waves[0] if found is None else found
+                if waves.shape[-1:] != found.shape or not np.allclose(waves, found, rtol=1e-3):
+                    return None
+        return found
 
 
 def _ids(x: Array) -> Array:

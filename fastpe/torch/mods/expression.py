@@ -184,8 +184,10 @@ def products(x: Expr) -> list[tuple[Expr, Expr]] | None:
     The vectors of a product have at most one axis; the caller checks that.
     """
     args = x.args
-    if x.target is TO:
-        return products(args[0])
+    if x.dtype is None or not (x.dtype.is_floating_point or x.dtype in (torch.int32, torch.int64)):
+        return None  # bools and short integers neither add nor multiply as floats do
+    if x.target is TO:  # a conversion to integers drops fractions
+        return products(args[0]) if x.dtype.is_floating_point or not args[0].dtype.is_floating_point else None
     if x.target in ADD and not x.kwargs and all(isinstance(each, Expr) for each in args):
         one, other = map(products, args)
         return None if one is None or other is None else one + other
@@ -198,7 +200,7 @@ def products(x: Expr) -> list[tuple[Expr, Expr]] | None:
     kinds = [each.kind if isinstance(each, Expr) else "" for each in args]
     if sorted(kinds) == ["key", "row"]:
         return [args if kinds[0] == "row" else args[::-1]]
-    if kinds.count("cells") != 1 or x.target in SUM or x.target is DOT:
+    if kinds.count("cells") != 1 or "offset" in kinds or x.target in SUM or x.target is DOT:
         return None
     at = kinds.index("cells")
     factor = args[1 - at]

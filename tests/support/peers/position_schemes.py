@@ -129,7 +129,8 @@ def row(name):
     if any(key.startswith("rope") for key in keys):
         options.insert(0, f"pairs={'interleaved' if name in INTERLEAVED else pairs(source(config))}")
     options += ["rotated"] if getattr(config, "rotary_dim", None) else []
-    keys += ["temperature"] if name in TEMPERED else []
+    if name in TEMPERED:
+        keys, options = [*keys, "temperature"], [*options, "temperature.rule=ministral"]
     kinds = set(getattr(config, "layer_types", None) or ())
     for kind, said in LAYERS.items():
         if any(kind in own for own in kinds) and KEYS.get(name) != "" and "inkling" not in name:
@@ -156,7 +157,7 @@ def main():
         try:
             rows.append(row(name))
         except Exception as error:  # a configuration without defaults raises errors of any type
-            failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:90]
+            failed[name] = f"its default configuration is not valid ({type(error).__name__})"
     counts = Counter("missing" if own[0] in MISSING else "recurrence" if own[1] == "-" else "key" for own in rows)
     sys.stdout.write(HEAD)
     sys.stdout.write(
