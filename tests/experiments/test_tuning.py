@@ -119,7 +119,8 @@ def test_no_tuning_run_is_tested(made, monkeypatch):
     def refuse(*_):
         raise AssertionError("a test set was drawn")
 
-    monkeypatch.setattr(evaluation, "_metrics", refuse)
+    monkeypatch.setattr(evaluation, "_of_tokens", refuse)
+    monkeypatch.setattr(evaluation, "_of_numbers", refuse)
     monkeypatch.setattr(evaluation, "Stream", lambda seed, name, *_: None if name == "test" else refuse())
     longer = replace(STUDY, settings={**SMALL, "test_lengths": [4, 12]})
     for task, encoding in PAIRS:

@@ -18,9 +18,9 @@ CONFIG = ModelConfig(
 )  # fmt: skip
 ANEW = {
     "axial", "beit_bias", "clex", "crossformer_bias", "factorised_st", "graphormer", "irpe", "laplacian", "learned_2d",
-    "learned_2d_detr", "magnetic", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_longrope",
-    "rope_mixed", "rope_ntk", "rope_ntk_mixed", "rope_yarn", "rrwp", "rwse", "signnet", "sincos_2d_detr",
-    "sincos_2d_mae", "sincos_3d", "swin_bias", "swinv2_cpb",
+    "learned_2d_detr", "magnetic", "moirai", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear",
+    "rope_longrope", "rope_mixed", "rope_mixed_radix", "rope_ntk", "rope_ntk_mixed", "rope_yarn", "rrwp", "rwse",
+    "signnet", "sincos_2d_detr", "sincos_2d_mae", "sincos_3d", "swin_bias", "swinv2_cpb",
 }  # fmt: skip
 """What they fill for a longer sequence begins with something else: their positions are those of a grid, or are scaled
 by the length."""
