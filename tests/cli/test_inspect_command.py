@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from command_line import fastpe, refused
@@ -91,11 +92,19 @@ def test_the_page_is_one_file(folder):
     text = (folder / "page.html").read_text()
     assert not re.findall(r'(?:src|href)="(?!#|data:)', text)
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-    assert "<b>" not in text
     assert 'id="hidden"' in text
     assert text.count("<h2") >= 5
     weights = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])
     assert len(weights["words"]) == 16
+
+
+def test_words_and_names_are_escaped(folder):
+    found = inspect("run", samples=2, sequences=4, changes=[])
+    text = inspection_page.page(replace(found, words=("<b>", "</script>", *found.words[2:])), "<i>")
+    assert "<b>" not in text
+    assert "<i>" not in text
+    assert text.count("</script>") == 2
+    assert json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["words"][:2] == ["<b>", "</script>"]
 
 
 def test_the_sentence_of_a_page_names_clear_heads():
@@ -116,7 +125,7 @@ def test_the_sentence_of_a_page_names_clear_heads():
         (["run", "--change", "none", "--change", "drop"], "--change none cannot be combined"),
         (["run", "--change", "drp"], "must have one of the forms drop, swap:ENCODING"),
         (["run", "--change", "swap:alibi"], "cannot swap 'rope', which fills angles"),
-        (["run", "--task", "sort"], "4"),
+        (["run", "--task", "sort"], "task must be one of the model's"),
         (["run", "--task-option", "a=b"], "--task-option needs --task"),
         (["hf", "--change", "drop"], "changes need test sequences"),
         (["hf", "--task", "reverse"], "256 tokens"),

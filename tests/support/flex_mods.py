@@ -369,6 +369,12 @@ def tanh_of_tanh(b, h, n, m, dtype):
 
 
 @case
+def product_of_both_times_a_function_of_the_offset(b, h, n, m, dtype):
+    t, u = drawn(n, dtype=dtype), drawn(m, dtype=dtype)
+    return Case(lambda s, b, h, q, k: s + t[q] * u[k] * (q - k), causal, [t, u], "chunks")
+
+
+@case
 def factor_of_the_pair(b, h, n, m, dtype):
     t = drawn(n, m, dtype=dtype)
     return Case(lambda s, b, h, q, k: s * t[q, k], causal, [t], "fallback")

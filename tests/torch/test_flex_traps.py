@@ -35,6 +35,12 @@ def assert_right(score_mod=None, mask_mod=None, given=None, block_mask=None, ato
     return found
 
 
+def test_a_product_that_is_converted_is_not_the_product():
+    t, u = (3.0 * each[0, 0, :, 0] for each in drawn()[:2])
+    assert_right(lambda s, b, h, q, k: s + (t[q] * u[k]).int())
+    assert_right(lambda s, b, h, q, k: s + (t[q] * u[k]).bool())
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What may change between calls
 

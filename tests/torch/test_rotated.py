@@ -316,6 +316,7 @@ WRONG = {
     "unknown scheme": ({"scheme": "selfextend"}, ValueError, "scheme must be None, one of 'dual_chunk', .*, not 'self"),
     "no rotary scheme": ({"scheme": "alibi"}, ValueError, "scheme must be"),
     "more than angles": ({"scheme": "xpos"}, ValueError, "scheme must be"),
+    "other angles in other heads": ({"scheme": "ms_poe"}, ValueError, "rotates all heads"),
     "a list": ({"scheme": ["rope"]}, ValueError, r"scheme must be .*, not \['rope'\]"),
     "no text": ({"scheme": 3}, ValueError, "scheme must be .*, not 3"),
     "unknown option": ({"scheme": "self_extend", "grp": 2}, TypeError, "no option 'grp'; did you mean 'group'"),

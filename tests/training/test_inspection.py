@@ -245,6 +245,34 @@ def test_a_removed_pair_is_not_in_the_score():
     assert Change.parse("slower:10").what == 10
 
 
+@pytest.mark.parametrize("change", ["pair:1", "slower:1"])
+def test_a_change_of_pairs_leaves_layers_without_rotations_as_they_are(change):
+    model, x, seen = Transformer(ModelConfig(**{**vars(ROPE), "encoding": "nope,rope"})), TOKENS[:30][None], {}
+    for name in ("", change):
+        Changed(model, name).watched(x, lambda layer, q, k, v, options, n=name: seen.update({(n, layer): q}))
+    assert (seen["", 0] == seen[change, 0]).all()
+    assert (seen["", 1] != seen[change, 1]).any()
+    assert Changed(model, "pair:1").marked().tolist() == [False, True, False, False]
+
+
+def test_sequences_that_do_not_fit_into_one_pass(monkeypatch):
+    from fastpe.model import by_layer
+    from fastpe.training import inspection  # their limit is changed
+
+    whole = fastpe.inspect(Transformer(ROPE), TOKENS, changes=(), **SMALL)
+    for module in (by_layer, inspection):
+        monkeypatch.setattr(module, "MOST", 24 * 64 * 2)
+    parts = fastpe.inspect(Transformer(ROPE), TOKENS, changes=(), **SMALL)
+    for name, values in whole.repeated.items():
+        np.testing.assert_allclose(parts.repeated[name], values, rtol=1e-5)
+
+
+def test_no_wavelengths_where_layers_or_heads_differ():
+    for encoding, options in (("rope@a,rope@b", {"rope@b": {"base": 100.0}}), ("ms_poe", {})):
+        own = {**vars(ROPE), "encoding": encoding, "options": options}
+        assert fastpe.inspect(Transformer(ModelConfig(**own)), TOKENS, changes=(), **SMALL).wavelengths is None
+
+
 def test_blocks_of_queries_are_the_whole(monkeypatch):
     from fastpe.training import inspection  # its limit is changed
 
@@ -317,11 +345,21 @@ def test_wrong_changes(change, message):
         ({"encoding": "alibi"}, {"changes": ["pair:0"]}, "rotates queries and keys, not 'alibi'"),
         ({}, {"length": 3}, "length must be"), ({}, {"samples": 0}, "samples must be"),
         ({}, {"task": "reverse"}, "task cannot be combined with tokens"),
+        ({}, {"task_options": {"symbols": 3}}, "task_options need task"), ({}, {"lengths": []}, "at least one length"),
+        ({}, {"lengths": [0]}, "lengths must be"),
     ],
 )  # fmt: skip
 def test_wrong_models_and_arguments(own, options, message):
     with pytest.raises(ValueError, match=message):
         fastpe.inspect(Transformer(ModelConfig(**{**vars(ROPE), **own})), TOKENS, **options)
+
+
+def test_a_tied_model_is_read_on_a_task():
+    tied = {"width": 8, "hidden": 8, "heads": 2, "causal": True, "vocabulary": 6, "train_length": 20, "tied": True}
+    found = fastpe.inspect(
+        Transformer(ModelConfig("alibi", **tied)), task="reverse", changes=(), lengths=[9], sequences=6, samples=3
+    )
+    assert set(found.curves[0].test) == {"9"}
 
 
 def test_changes_need_sequences():
