@@ -130,7 +130,7 @@ class Choice:
             if value is None and name in given:
                 raise ValueError(f"rotated needs the option {name!r}, because the model's settings do not state it")
         width = 2 * len(rotary.theta)
-        sizes = {"dim": 2 * width, "heads": 2}  # two, so that an encoding whose heads differ is refused
+        sizes: dict[str, Any] = {"dim": 2 * width, "heads": 2}  # two, so that an encoding whose heads differ is refused
         theta = bands.frequencies(self.frequencies, length, **sizes, **request)
         slots = build(self.frequencies, 1, **sizes, **request, positions=[length - 1.0])
         if len(theta) != len(rotary.theta) or slots.keys() - {"angles", "pairs", "scale"}:
