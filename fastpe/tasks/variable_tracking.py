@@ -1,14 +1,14 @@
 """Find all variables that have a given value, directly or through assignments from another variable.
 
-**Sequence**: begin; filler, which repeats `. , ; :`, with statements `name = value` and `name = name` inserted at random
-places; the question `?` and a value; separator; the names of the chain that begins with this value; end. A chain is `a = 5`, `b =
-a`, `c = b`, ..; its statements are in order, and those of different chains are mixed. Names and values are all
-different. An answer may list the names in any order; training uses that of the chain.
+**Sequence**: begin; filler, which repeats `. , ; :`, with statements `name = value` and `name = name` inserted at
+random places; the question `?` and a value; separator; the names of the chain that begins with this value; end. A chain
+is `a = 5`, `b = a`, `c = b`, ..; its statements are in order, and those of different chains are mixed. Names and values
+are all different. An answer may list the names in any order; training uses that of the chain.
 **Metric**: share of exactly correct answers; share of correct tokens; `--by-place` shows it
 for each place of the statement in the input.
 **Chance**: 1/M for a token, where M is the number of different names.
-**Shortcuts**: answer with the name that is assigned the value directly, then guess the other names. With one chain, the names of all statements in
-their order are the answer, and nothing needs to be followed.
+**Shortcuts**: answer with the name that is assigned the value directly, then guess the other names. With one chain, the
+names of all statements in their order are the answer, and nothing needs to be followed.
 **Without positions**: a chain of h hops needs h lookups one after the other. These take h layers, or a number of layers
 of order log h if lookups are joined pairwise. Two layers should fail for 4 hops and more.
 
