@@ -268,7 +268,7 @@ def test_sequences_that_do_not_fit_into_one_pass(monkeypatch):
 
 
 def test_no_wavelengths_where_layers_or_heads_differ():
-    for encoding, options in (("rope@a,rope@b", {"rope@b": {"base": 100.0}}), ("ms_poe", {})):
+    for encoding, options in (("rope@a,rope@b", {"rope@b.base": 100.0}), ("ms_poe", {})):
         own = {**vars(ROPE), "encoding": encoding, "options": options}
         assert fastpe.inspect(Transformer(ModelConfig(**own)), TOKENS, changes=(), **SMALL).wavelengths is None
 
