@@ -224,7 +224,7 @@ def frequency_share(
     --------
     >>> rng = np.random.default_rng(0)
     >>> q, k = rng.normal(size=(2, 1, 1, 9, 4)) * [1.0, 1.0, 0.0, 0.0]
-    >>> frequency_share(q, k, [0.5 * q @ k.mT], rotated=4).tolist()
+    >>> frequency_share(q, k, [0.5 * q @ k.swapaxes(-1, -2)], rotated=4).tolist()
     [[1.0, 0.0]]
     """
     queries, keys, rotated, split = _checked_pairs(q, k, rotated, pairs)
