@@ -85,7 +85,10 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
         return
     chosen = choose(name)
     least, step, most = chosen.lengths
-    shown = length if length is not None else chosen.lengths.next(8)
+    if length is None:  # the first length from 8 on, or the largest
+        shown = chosen.lengths.next(8) if chosen.lengths.next(8) <= most else int(chosen.lengths.within(1, most)[-1])
+    else:
+        shown = length
     sizes.check_length(chosen, shown, "length")
     chance, drawn = chosen.chance(shown), frame.draw(chosen, Stream(0, "page"), _SHOWN, shown)
     print_markdown(f"# {name}\n\n{TASKS.page(name)}")

@@ -284,7 +284,7 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
 
     Returns
     -------
-    (R,) float64
+    (R/2,) float64
         One frequency for each rotated pair of channels.
 
     Raises

@@ -324,7 +324,7 @@ def inspect(
 
         =========================== ============================================================================
         ``drop``                    no encoding: no rotation, no bias; tables become their mean row
-        ``swap:KEY``                another encoding that fills the same slots, with its default options
+        ``swap:KEY``                another encoding that fills the same slots, with default options
         ``shift:S``                 all positions are larger by S
         ``near:D``                  keys farther than D are hidden
         ``head:LAYER.HEAD``         the output of a head becomes its mean at each place over the test sequences
@@ -336,7 +336,7 @@ def inspect(
         =========================== ============================================================================
 
         Several heads or pairs are separated by commas: ``head:0.1,1.3``. Each change of heads or pairs is followed by a
-        control, the same change of as many random ones.
+        control, the same change of as many random ones, if at most half of them are changed.
     greedy : int
         The number of heads to leave out one after the other, each time the one that increases the loss least at the
         first of `lengths`.

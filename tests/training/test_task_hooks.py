@@ -105,7 +105,6 @@ def test_labels_are_counted_at_their_own_places():
         def logits_by_rows(self, x, wanted, use, **others):
             use(slice(None), np.eye(1, self.config.vocabulary).repeat(wanted.sum(), axis=0))
 
-    config = TrainConfig("nope", task="parity", causal=True, **TINY)
     with pytest.raises(ValueError, match="by_place needs a task of tokens, and 'shift' has numbers"):
         evaluate(Transformer(TrainConfig("nope").model), [5], 2, task="shift", by_place=True)
     config = TrainConfig("nope", task="word_problem", causal=True, **TINY)

@@ -45,7 +45,7 @@ MISSING = {
     "inkling2_loop_text": "as inkling2_text",
     "deepseek_v4": "values are rotated as well, and outputs are turned back",
 }
-BESIDE = {  # parts of attention that have no positions of their own, or that the configuration does not name
+LEFT_OUT = {  # parts of attention that have no positions of their own, or that the configuration does not name
     "diffllama": "the difference of two softmaxes",
     "gpt_neo": "scores are not scaled",
     "laguna": "the checkpoint names the layers with windows",
@@ -55,7 +55,7 @@ BESIDE = {  # parts of attention that have no positions of their own, or that th
 INTERLEAVED = ("roformer",)  # it rotates in a method
 TEMPERED = ("ministral3",)  # and those whose schedule says so
 LAYERS = {
-    "linear": "linear recurrences", "conv": "convolutions", "hybrid": "recurrences beside attention",
+    "linear": "linear recurrences", "conv": "convolutions", "hybrid": "recurrences next to attention",
     "indexed": "attention to chosen keys", "compressed": "compressed keys",
 }  # fmt: skip
 SAME = {  # types whose layers follow the schedule of another
@@ -106,7 +106,7 @@ def row(name):
     """Type, keys, options, schedule, and what is left out."""
     config = CONFIG_MAPPING[name]()
     config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
-    options, lost = [], [own[name] for own in (MISSING, BESIDE) if name in own]
+    options, lost = [], [own[name] for own in (MISSING, LEFT_OUT) if name in own]
     each = rotations(config)
     if name in KEYS:
         keys = [KEYS[name]] if KEYS[name] else []
